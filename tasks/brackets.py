@@ -155,7 +155,7 @@ class Brackets(SequenceTask):
         return [int(not stack)]
 
     def true_programs(self) -> list[Program]:
-        """By count, of both conditions; by a stack whose depth is followed from left to right."""
+        """By count, of both conditions."""
         conditions = [
             Step(
                 name,
@@ -180,33 +180,7 @@ class Brackets(SequenceTask):
             "the answer",
             change=self._with_answer,
         )
-        count = self._program("count", [*conditions, answer], ("balanced", *names))
-        return [count, self._stack()]
-
-    def _stack(self) -> Program:
-        """Variables "depth_i": 1 + the open brackets after bracket i, 0 once one was closed that
-        was not open.
-        """
-
-        def after(position: int, tokens: Tensor, *before: Tensor) -> Tensor:
-            depth = before[0] if before else torch.ones_like(tokens[:, 0])
-            token = tokens[:, position]
-            moved = depth + (token == OPEN).long() - (token == CLOSE).long()
-            return torch.where(depth > 0, moved, 0)
-
-        depths = [
-            Step(
-                f"depth_{i}",
-                self.length + 2,
-                partial(after, i + 1),
-                (f"depth_{i - 1}",) if i else (),
-                f"open brackets after {i + 1}, plus one; 0 once one too many was closed",
-            )
-            for i in range(self.length)
-        ]
-        last = f"depth_{self.length - 1}"
-        answer = Step("balanced", 2, lambda tokens, depth: (depth == 1).long(), (last,))
-        return self._program("stack", [*depths, answer])
+        return [self._program("count", [*conditions, answer], ("balanced", *names))]
 
     def _changed(self, index: int, tokens: Tensor, values: Tensor) -> Tensor:
         """Strings in which one condition holds or not while the other stays, by the first change of

@@ -47,16 +47,6 @@ class ListTask(SequenceTask):
         """Names of the variables of the list's numbers."""
         return tuple(f"element_{i}" for i in range(self.length))
 
-    def place(self) -> Step:
-        """The place of the first largest number."""
-        return Step(
-            "place",
-            self.length,
-            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
-            self.element_names,
-            "place of the first largest number",
-        )
-
 
 @dataclass(frozen=True)
 class MaxOfList(ListTask):
@@ -117,9 +107,7 @@ class MaxOfList(ListTask):
         return [sorted(tokens[: self.length])[-1]]
 
     def true_programs(self) -> list[Program]:
-        """All numbers at once; a scan that keeps the largest so far; attention to the place of the
-        largest, whose number is copied.
-        """
+        """All numbers at once."""
         answer = Step(
             "max",
             self.n,
@@ -129,34 +117,7 @@ class MaxOfList(ListTask):
             change=self._with_max,
         )
         shown = ("max", *self.element_names)
-        maximum = self._program("maximum", [*self.elements(), answer], shown)
-        return [maximum, self._scan(), self._attention()]
-
-    def _scan(self) -> Program:
-        """Variables "max_k": the largest of the numbers up to k."""
-        first = Step("max_0", self.n, lambda tokens, number: number, ("element_0",))
-        rest = [
-            Step(
-                f"max_{k}" if k + 1 < self.length else "max",
-                self.n,
-                lambda tokens, largest, number: largest.maximum(number),
-                (f"max_{k - 1}", f"element_{k}"),
-                f"the largest of the numbers up to {k}",
-            )
-            for k in range(1, self.length)
-        ]
-        return self._program("scan", [*self.elements(), first, *rest])
-
-    def _attention(self) -> Program:
-        """Variables "place", of the first largest number, and the number there."""
-        answer = Step(
-            "max",
-            self.n,
-            lambda tokens, place, *numbers: torch.stack(numbers, 1).gather(1, place[:, None])[:, 0],
-            ("place", *self.element_names),
-            "the number at that place",
-        )
-        return self._program("attention", [*self.elements(), self.place(), answer])
+        return [self._program("maximum", [*self.elements(), answer], shown)]
 
     def _with_max(self, tokens: Tensor, values: Tensor) -> Tensor:
         """Lower what is larger than the value to it; else the largest number is raised."""
@@ -172,8 +133,7 @@ class MaxOfList(ListTask):
 class SecondLargest(ListTask):
     """The second largest number of a list, equal to the largest where that occurs twice.
 
-    Programs: the largest number is left out, by its "place", and the largest of the rest taken; or
-    a scan keeps the two largest so far, "max_k" and "second_k".
+    The largest number is left out, by its "place", and the largest of the rest taken.
 
     >>> task = SecondLargest(n=10, length=4)
     >>> task.solve(torch.tensor([[3, 9, 1, 4], [9, 2, 9, 4]])).tolist()
@@ -213,41 +173,18 @@ class SecondLargest(ListTask):
         def rest(tokens: Tensor, place: Tensor, *numbers: Tensor) -> Tensor:
             return torch.stack(numbers, 1).scatter(1, place[:, None], -1).amax(1)
 
+        place = Step(
+            "place",
+            self.length,
+            lambda tokens, *numbers: torch.stack(numbers, 1).argmax(1),
+            self.element_names,
+            "place of the first largest number",
+        )
         second = Step(
             "second", self.n, rest, ("place", *self.element_names), "the largest of the others"
         )
         shown = ("second", "place", *self.element_names)
-        leave_out = self._program("leave out", [*self.elements(), self.place(), second], shown)
-        return [leave_out, self._scan()]
-
-    def _scan(self) -> Program:
-        """Starts with the larger and the smaller of the first two numbers."""
-        steps = self.elements()
-        for k in range(1, self.length):
-            largest = f"max_{k - 1}" if k > 1 else "element_0"
-            second = f"second_{k - 1}"
-            number = f"element_{k}"
-            steps.append(
-                Step(
-                    f"max_{k}",
-                    self.n,
-                    lambda tokens, largest, number: largest.maximum(number),
-                    (largest, number),
-                    f"the largest of the numbers up to {k}",
-                )
-            )
-            steps.append(
-                Step(
-                    f"second_{k}" if k + 1 < self.length else "second",
-                    self.n,
-                    lambda tokens, largest, number, *second: torch.stack(
-                        [largest.minimum(number), *second]
-                    ).amax(0),
-                    (largest, number, second) if k > 1 else (largest, number),
-                    f"the second largest of the numbers up to {k}",
-                )
-            )
-        return self._program("scan", steps)
+        return [self._program("leave out", [*self.elements(), place, second], shown)]
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ class Attention(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         operands = list((subject.data.reads and operand_positions(subject)) or ())
         rows = kept_rows(subject, self.examples, seed)
-        patterns = collect(subject, operands, rows)
+        patterns = collect(subject, rows)
         report = Report(self, subject)
         report.metric("heads", patterns.names)
         made = MadeExamples.draw(subject, patterns, seed)
@@ -154,8 +154,6 @@ class Attention(Probe):
         heads = chosen_heads(patterns.names, report.metrics)
         view = _view(subject, patterns, self.example, rows, heads, report.metrics)
         report.figure("patterns", view)
-        if len(operands) == 2 and subject.on_grid:  # all inputs, in order
-            report.figure("operands", _grid(subject, patterns, report.metrics))
         report.hero("patterns")
         report.findings.sort(key=lambda one: not one.causal)  # what decides a lead stands first
         return report.result()
@@ -322,7 +320,7 @@ class Attention(Probe):
         operands: list[int],
         seed: int,
     ) -> None:
-        means = patterns.to_operand.astype(np.float64).mean(1)  # (head, operand)
+        means = scores.operand_means(subject, subject.data, operands)  # (head, operand)
         values = scores.preference(means)
         report.metric("operand.positions", operands)
         report.metric("operand.attention", _by_name(patterns, means))
@@ -431,8 +429,6 @@ def _shortened(names: list[str], values: np.ndarray, patterns: AttentionPatterns
 
 
 # --- table and figures ----------------------------------------------------------------------------
-PANELS, PIXELS = 8, 128
-"""At most so many panels in a figure, and so many rows and columns of the input grid in one."""
 EXAMPLES, HEADS, LONGEST = 8, 48, 64
 """Examples, heads and tokens of the attention view, at most."""
 PREFERENCE = "operand.preference"
@@ -543,30 +539,3 @@ def _chosen(
     if (lost := metrics.get("induction.lost")) is not None:
         said += f" Without the induction heads {lost:.3g} of the answers no longer repeat."
     return figures.Chosen(head, query, keys, stripe=kind == "induction"), said
-
-
-def _grid(subject: Subject, patterns: AttentionPatterns, metrics: Mapping[str, Any]) -> Figure:
-    """Over the input grid, by how much the answer's position prefers the first operand."""
-    rows, columns = subject.task.grid  # type: ignore[union-attr]
-    step = (slice(None, None, -(-rows // PIXELS)), slice(None, None, -(-columns // PIXELS)))
-    each = patterns.to_operand.astype(np.float64)  # (head, example, operand)
-    values = (each[..., 0] - each[..., 1]) / np.maximum(each.sum(-1), 1e-12)
-    names = patterns.names
-    heads = chosen_heads(names, {PREFERENCE: metrics[PREFERENCE]}, PANELS)
-    skipped = f" Every {step[0].step}th row is drawn." if step[0].step > 1 else ""
-    if len(heads) < len(names):
-        skipped += f" Drawn are {len(heads)} of {len(names)} heads, whose preference is largest."
-    return figures.image_grid(
-        {names[i]: values[i].reshape(rows, columns)[step] for i in heads},
-        title="Which operand the answer's position looks at, for every input",
-        x_title="second operand",
-        y_title="first operand",
-        z_title="preference (−1 second operand, 1 first)",
-        caption=(
-            "Each panel is a head, each pixel an input. One color everywhere means that the head "
-            f"looks at that operand whatever the input.{skipped}"
-        ),
-        limits=(-1, 1),
-        diverging=True,
-        columns=2,
-    )

@@ -18,7 +18,7 @@ from mechint.interventions import Mean, Site, logits_under
 from mechint.models.foreign.wrapped import WrappedModule
 from mechint.models.protocol import read_only_hooks
 from mechint.subject import Subject
-from mechint.subject.activations import select, slices
+from mechint.subject.activations import slices
 from mechint.subject.components import site_of
 from mechint.task import IGNORE, Batch, FiniteTask, rng
 
@@ -43,13 +43,12 @@ class AttentionPatterns:
     """Attention of every head, layers one after another.
 
     names (heads,): "L0H1"; mean (heads, query, key) over the examples that reach the query, zeros
-    where none does; to_operand (heads, example, operand): from the read position; sample (examples,
+    where none does; sample (examples,
     heads, query, key) of a few examples, their tokens (examples, pos) and lengths (examples,).
     """
 
     names: list[str]
     mean: NDArray[np.float64]
-    to_operand: NDArray[np.float32]
     sample: NDArray[np.float32]
     tokens: NDArray[np.int64]
     lengths: NDArray[np.int64]
@@ -70,9 +69,7 @@ def kept_rows(subject: Subject, examples: int, seed: int) -> Int[np.ndarray, " r
     return np.sort(rng("attention examples", seed).permutation(n)[:examples])
 
 
-def collect(
-    subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
-) -> AttentionPatterns:
+def collect(subject: Subject, rows: Int[np.ndarray, " row"]) -> AttentionPatterns:
     """The patterns of all heads over the subject's data; those of the examples `rows` are kept
     whole.
 
@@ -84,7 +81,6 @@ def collect(
     inside = data.own_positions()
     hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
     sums: dict[str, Tensor] = {}
-    to_operand: dict[str, list[Tensor]] = {hook: [] for hook in hooks}
     samples: dict[str, list[Tensor]] = {hook: [] for hook in hooks}
     # layers whose patterns of one example fit an eighth of the subject's memory, at least one
     each = 4 * (subject.model_description.n_heads or 1) * ctx * ctx
@@ -96,9 +92,6 @@ def collect(
                 total = own.sum(0, dtype=torch.float64)
                 sums[hook] = sums[hook] + total if hook in sums else total
                 samples[hook].append(pattern[kept.to(pattern.device)])
-                if operands:
-                    from_answer = select(hook, pattern, subject.answer_positions[part])
-                    to_operand[hook].append(from_answer[..., operands].float())
     names = [
         f"L{layer}H{head}" for layer, hook in enumerate(hooks) for head in range(len(sums[hook]))
     ]
@@ -107,9 +100,6 @@ def collect(
     return AttentionPatterns(
         names,
         torch.cat([sums[hook] for hook in hooks]).cpu().numpy() / np.maximum(reach, 1)[:, None],
-        torch.cat([torch.cat(parts).transpose(0, 1) for parts in to_operand.values()]).cpu().numpy()
-        if operands
-        else np.zeros((len(names), 0, 0), np.float32),
         torch.cat([torch.cat(parts) for parts in samples.values()], 1).cpu().numpy(),
         chosen.tokens.cpu().numpy(),
         np.full(len(rows), ctx) if chosen.lengths is None else chosen.lengths.cpu().numpy(),

@@ -158,7 +158,7 @@ def test_queries_in_the_padding_are_not_in_the_mean() -> None:
     subject = Subject(HookedTransformer(config), task, n_examples=24, chunk=5)
     lengths = subject.data.lengths
     assert lengths is not None and len(lengths.unique()) > 1
-    found = collect(subject, [], np.arange(2))
+    found = collect(subject, np.arange(2))
     sums, counts = np.zeros(found.mean.shape), np.zeros(found.mean.shape[1])
     for i, length in enumerate(lengths.tolist()):
         one = subject.activation("blocks.1.attn.hook_pattern")[i].numpy()

@@ -40,9 +40,10 @@ def test_the_rest_of_a_probe_stays_where_the_grid_is_left_out(addition: Subject)
     assert found["logits.key_frequencies"] == whole["logits.key_frequencies"]
     for one in (other, few):
         assert "logits.key_frequencies" in probes.fourier(one).metrics
-        result = probes.attention(one, untrained=0)
-        assert "operands" not in result.figures and operand_positions(one) == (0, 1)
-    assert "operands" in probes.attention(addition, untrained=0).figures
+        found = probes.attention(one, untrained=0).metrics["operand.attention"]
+        assert operand_positions(one) == (0, 1)
+        pattern = one.activation("blocks.0.attn.hook_pattern")[:, :, -1, :2].double().mean(0)
+        assert torch.allclose(torch.tensor([*found.values()]).double(), pattern, atol=1e-6)
 
 
 def test_examples_without_the_answer_do_not_hide_it(addition: Subject) -> None:

@@ -187,7 +187,7 @@ def test_made_up_inputs_hold_tokens_that_the_model_can_have(subject: Subject) ->
     """Random tokens of a language model are not the filler; of a module whose vocabulary nobody
     states, they are those of its prompts.
     """
-    patterns = collect(subject, [], kept_rows(subject, 30, 0))
+    patterns = collect(subject, kept_rows(subject, 30, 0))
     made = repeated_tokens(subject, patterns, 0)
     filler = subject.data.tokens[~own(subject)].unique().numpy()
     assert made is not None and not np.isin(made, filler).any()

@@ -56,23 +56,6 @@ def test_ripple_and_lookahead_carry_differ_where_nine_is_passed() -> None:
     assert lookahead.run(tokens)["propagate_1"].item() == 1
 
 
-def test_a_bracket_too_many_is_never_made_up_for() -> None:
-    task = tasks.balanced_brackets(length=6)
-    tokens = torch.tensor([task.tokens_of("())(()")])
-    count, stack = task.programs["count"], task.programs["stack"]
-    assert [stack.run(tokens)[f"depth_{k}"].item() for k in range(6)] == [2, 1, 0, 0, 0, 0]
-    assert count.run(tokens, {"never_negative": 1})["balanced"].item() == 1
-    assert stack.run(tokens, {"depth_2": 1})["balanced"].item() == 0  # "(()" is still open
-    assert stack.run(tokens, {"depth_4": 2})["balanced"].item() == 1
-
-
-def test_a_scan_forgets_and_attention_copies() -> None:
-    task = tasks.max_of_list(n=10, length=4)
-    tokens = torch.tensor([[3, 9, 1, 4]])
-    assert task.programs["scan"].run(tokens, {"max_1": 2})["max"].item() == 4
-    assert task.programs["attention"].run(tokens, {"place": 2})["max"].item() == 1
-
-
 def test_clock_and_pizza_by_term_by_term_sums() -> None:
     task = tasks.modular_arithmetic(p=11)
     tokens = task.examples().tokens[torch.tensor([3, 40, 75, 118])]
