@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from mechint.errors import RunError
 from mechint.figures import COLORS, Axis, Figure, Layer, Plot
 from mechint.figures.static import drawing
 from mechint.probe.results import Table, to_jsonable
-from mechint.registry import PROBES
 from mechint.system.files import make_directory, write_bytes, write_text
 from mechint.system.locks import locked
 from mechint.training.manifest import manifest
@@ -23,9 +22,7 @@ them.
 """
 
 
-def write(
-    table: Table, size: str, settings: Mapping[str, Any], out: Path, chosen: Chosen | None = None
-) -> None:
+def write(table: Table, size: str, settings: Mapping[str, Any], out: Path, chosen: Chosen) -> None:
     """``calibration.json`` (data), ``calibration.md`` (to read) and ``calibration.svg`` (its
     picture) in the directory `out`.
 
@@ -37,7 +34,7 @@ def write(
     command = f"mechint calibrate --size {size} --out {out.name}"
     with locked(out, wait=True):  # another process may add the rows of its probe
         kept, earlier, commits = _kept(out / "calibration.json")
-        chosen = {**earlier, **(chosen or {})}
+        chosen = {**earlier, **chosen}
         commits = {**commits, **dict.fromkeys(table.columns["probe"], manifest()["commit"])}
         table = _beside(table, kept)
         data = {
@@ -49,7 +46,7 @@ def write(
             "columns": to_jsonable(table.columns),
             "caption": table.caption,
         }
-        text = markdown(table, command, int(settings.get("plants", 0)), data["settings"])
+        text = markdown(table, command, data["settings"])
         write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
         write_text(out / "calibration.md", text)
         drawn = picture(table)
@@ -99,15 +96,8 @@ def _beside(table: Table, kept: Mapping[str, list[Any]]) -> Table:
     )
 
 
-def markdown(
-    table: Table,
-    command: str,
-    plants: int = 0,
-    chosen: Chosen | None = None,
-) -> str:
-    """The table as Markdown, with what its columns mean, which probes have rows of fewer plants
-    than `plants`, and with which settings they ran.
-    """
+def markdown(table: Table, command: str, chosen: Chosen) -> str:
+    """The table as Markdown, with what its columns mean and the settings of the probes."""
     shown = [column for column in table.columns if column not in ("low", "high", "seconds")]
     columns = {**table.columns, "detected": detected(table)}
     for name in ("refused", "abstained"):
@@ -146,9 +136,7 @@ def markdown(
             "probe names something"
         ),
         "that is not needed when it is taken out, which another computation than its own decides.",
-        *_fewer(table, plants),
-        *_missing(table),
-        *_settings(chosen or {}),
+        *_settings(chosen),
         "",
         "",
     ]
@@ -250,37 +238,6 @@ def _written(settings: Mapping[str, Any]) -> str:
         for name, value in settings.items()
     }
     return ", ".join(f"`{name}={text}`" for name, text in texts.items())
-
-
-def _fewer(table: Table, plants: int) -> list[str]:
-    """A line that names the probes with rows of fewer plants, and what one run of them takes."""
-    fewer: dict[str, str] = {}
-    columns = [table.columns[name] for name in ("probe", "noise", "runs", "seconds")]
-    for probe, noise, runs, seconds in zip(*columns, strict=True):
-        if noise is not None and runs < plants:
-            took = "" if seconds is None else f", {seconds:.1f} s of processor time each"
-            fewer.setdefault(probe, f"`{probe}` ({runs}{took})")
-    if not fewer:
-        return []
-    return ["", f"Rows of fewer than {plants} plants, for their cost: {', '.join(fewer.values())}."]
-
-
-def _missing(table: Table) -> list[str]:
-    """A line that names the controls, of the probes in the table, that have no row."""
-    rows = set(zip(table.columns["probe"], table.columns["subject"], strict=True))
-    named = [
-        f"`{probe}` on {kind}"
-        for probe in dict.fromkeys(table.columns["probe"])
-        if probe in PROBES
-        for kind in controls_without_row(probe, rows)
-    ]
-    return ["", f"Controls that were not measured yet: {', '.join(named)}."] if named else []
-
-
-def controls_without_row(probe: str, rows: Container[tuple[str, str]]) -> list[str]:
-    """The controls of `probe` that are not among `rows`, pairs of probe and subject."""
-    kinds = [kind for trial in PROBES[probe].calibration().trials for kind in trial.controls]
-    return [kind for kind in dict.fromkeys(kinds) if (probe, f"control: {kind}") not in rows]
 
 
 def _cell(value: Any) -> str:

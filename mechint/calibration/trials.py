@@ -114,8 +114,8 @@ def _run(
     build: Callable[[int], Planted | Subject],
     wrong: Callable[[ProbeResult, Any], float] | None = None,
 ) -> TrialRun:
-    """What the probe says of what `build` makes, and how `wrong` it is. Errors but a refusal are
-    mistakes in the trial, which must not pass for silence.
+    """The outcome of the probe on what `build` makes, with its error by `wrong`. Errors but a
+    refusal are mistakes in the trial, which must not pass for silence.
     """
     start = time.process_time()
     built = build(seed)

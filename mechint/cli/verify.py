@@ -17,7 +17,7 @@ import click
 import mechint
 from mechint.cli.common import PLUGINS, examples, path_option, plugin_option, print_error
 from mechint.errors import ParameterError, one_line
-from mechint.system.files import read_json
+from mechint.system.files import digest_of, read_json
 
 COMMANDS = ("analyze", "explain", "compare")
 LEFT = {"--json", "--out", "--python", "--full", "--plugin", "--device", "--light", "--force"}
@@ -72,8 +72,7 @@ def _stated(option: str, path: Path) -> dict[str, str]:
 def digest(path: Path) -> str:
     """The SHA-256 digest of a file; of a directory, of its weights, configuration and tokenizer."""
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of(path)
     held = [
         [one.relative_to(path).as_posix(), digest(one)]
         for one in sorted(path.rglob("*"))

@@ -1,4 +1,4 @@
-"""Circuits against plain hooks, a forward node by node, finite differences, linear models and
+"""Circuits against a forward node by node, hooks of bridges, finite differences, linear models and
 planted mechanisms.
 """
 
@@ -104,50 +104,6 @@ def normed(model: HookedTransformer, x: Tensor, name: str) -> Tensor:
     return x * p[f"{name}.w"] + p[f"{name}.b"] if kind == "LN" else x
 
 
-def by_hooks(model: HookedTransformer, edge: Edge, base: Tensor, source: Tensor) -> Tensor:
-    """Path patching of one edge by a plain hook at the one input that it leads to."""
-    _, clean = model.run_with_cache(base)
-    _, other = model.run_with_cache(source)
-    change = written(other, model, edge.sender) - written(clean, model, edge.sender)
-    if edge.group is not None:
-        keep = torch.zeros(POS, 1, dtype=change.dtype)
-        keep[edge.group] = 1
-        change = change * keep
-    to, depth = edge.receiver, model.config.depth
-    if to.kind == "logits":
-        hook = f"blocks.{depth - 1}.hook_resid_post"
-        return model.run_with_hooks(base, fwd_hooks=[(hook, lambda x, hook: x + change)])
-    block, p = f"blocks.{to.layer % model.config.n_layers}", model.weights()
-    if to.kind == "mlp":
-        x = normed(model, clean[f"blocks.{to.layer}.hook_resid_mid"] + change, f"{block}.ln2")
-        pre = x @ p[f"{block}.mlp.W_in"] + p[f"{block}.mlp.b_in"]
-        hook = f"blocks.{to.layer}.mlp.hook_pre"
-        return model.run_with_hooks(base, fwd_hooks=[(hook, lambda x, hook: pre)])
-    x = normed(model, clean[f"blocks.{to.layer}.hook_resid_pre"] + change, f"{block}.ln1")
-    letter = to.kind.upper()
-    new = x @ p[f"{block}.attn.W_{letter}"][to.head] + p[f"{block}.attn.b_{letter}"][to.head]
-
-    def put(x: Tensor, hook: Any) -> Tensor:
-        x = x.clone()
-        x[:, :, to.head] = new
-        return x
-
-    hook = f"blocks.{to.layer}.attn.hook_{to.kind}"
-    return model.run_with_hooks(base, fwd_hooks=[(hook, put)])
-
-
-@pytest.mark.full
-@every
-@pytest.mark.parametrize("groups", [1, POS])
-def test_path_patching_is_that_of_plain_hooks(kind: str, groups: int) -> None:
-    graph, patched = cut_of(kind, groups)
-    base, source, reads = inputs()
-    found = patched.path_logits()
-    for i in range(0, len(graph.edges), 1 if groups == 1 else 7):
-        expected = by_hooks(made(kind), graph.edges[i], base, source)[:, reads[0]]
-        assert torch.allclose(found[i], expected, atol=1e-10), str(graph.edges[i])
-
-
 def node_by_node(kind: str, graph: Graph, kept: np.ndarray, group: bool) -> Tensor:
     """The circuit's logits by one node after the other, its inputs summed edge by edge."""
     model, (base, source, _) = made(kind), inputs()
@@ -196,6 +152,17 @@ def node_by_node(kind: str, graph: Graph, kept: np.ndarray, group: bool) -> Tens
             now[str(sender)] = scores.softmax(-1) @ v @ p[f"{block}.attn.W_O"][sender.head]
     x = normed(model, given(graph.receivers[-1]), "ln_final")
     return (x @ p["unembed.W_U"] + p["unembed.b_U"])[:, POS - 1]
+
+
+@every
+@pytest.mark.parametrize("groups", [1, POS])
+def test_path_patching_is_the_circuit_without_one_edge(kind: str, groups: int) -> None:
+    graph, patched = cut_of(kind, groups)
+    kept, alone = ~np.eye(len(graph.edges), dtype=bool), patched.path_logits()
+    assert torch.allclose(alone, patched.logits(torch.from_numpy(kept)), atol=1e-10)
+    for i in range(0, len(graph.edges), 5 if groups == 1 else 29):
+        expected = node_by_node(kind, graph, kept[i], groups > 1)
+        assert torch.allclose(alone[i], expected, atol=1e-10), str(graph.edges[i])
 
 
 @every

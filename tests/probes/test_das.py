@@ -10,7 +10,6 @@ import math
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -92,54 +91,6 @@ def test_planted_order_direction_is_found(plant: planted.Planted) -> None:
     assert result.arrays["subspace"].T @ result.arrays["subspace"] == pytest.approx(
         np.eye(1), abs=1e-5
     )
-
-
-class Wrapped(nn.Module):
-    """What pyvene wants of a model."""
-
-    def __init__(self, model: HookedTransformer) -> None:
-        super().__init__()
-        self.model, self.config = (
-            model,
-            SimpleNamespace(hidden_size=model.config.d_model, to_dict=dict),
-        )
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    def forward(self, input_ids: torch.Tensor) -> Any:
-        return SimpleNamespace(logits=self.model(input_ids))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "hook", ["blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre", "blocks.1.hook_mlp_out"]
-)
-def test_interchange_equals_pyvenes_own(deep: Subject, hook: str) -> None:
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        import pyvene
-    pairs = draw(deep, choose_variable(deep.task, "rank of a"), 64, 0, only_correct=False)
-    rotation = pyvene.LowRankRotatedSpaceIntervention(embed_dim=8, low_rank_dimension=2)
-    _, block, name = hook.split(".", 2)
-    config = pyvene.IntervenableConfig(
-        {"component": f"model.blocks[{block}].{name}.output", "intervention": rotation}
-    )
-    copy = HookedTransformer(deep.model.config)
-    copy.load_state_dict(deep.model.state_dict())
-    intervenable = pyvene.IntervenableModel(config, Wrapped(copy))
-    pos = 1 if "mlp_out" in hook else 0
-    with torch.no_grad():
-        _, theirs = intervenable(
-            {"input_ids": pairs.base}, [{"input_ids": pairs.source}], {"sources->base": pos}
-        )
-        subspace = rotation.rotate_layer.weight.detach()
-        site = SwapSite(deep, pairs, hook, pos)
-        ours = site.swapped(subspace, torch.arange(64))
-    assert torch.allclose(ours, theirs.logits[:, -1], atol=1e-5)
-    iia = float((theirs.logits[:, -1].argmax(-1) == pairs.labels[:, 0]).double().mean())
-    assert float(interchange_accuracy(deep, site, subspace).double().mean()) == pytest.approx(iia)
 
 
 @pytest.mark.parametrize("hook", SITES)
