@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from mechint.decide.words import STANDS
 from mechint.explanation.checks.attention import copied, route
@@ -29,7 +31,9 @@ from mechint.explanation.followed import with_one_followed
 from mechint.explanation.measure import (
     HALF_RIGHT,
     MAX_EXAMPLES,
+    MIN_CLASS,
     MIN_INPUTS,
+    SMALL,
     Bench,
     failing_class,
 )
@@ -99,8 +103,10 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         found = judge(bench, explanation, tests)
         if found.standing in STANDS and (said := failing_class_of(bench, program)):
             return dataclasses.replace(found, standing="incomplete", reason=said)
-        if found.standing in STANDS and (said := untold_word(sources, program, bench.seed)):
-            return dataclasses.replace(found, standing="untested", reason=said)
+        if found.standing in STANDS:
+            said = unshown_part(program, tests) or untold_word(sources, program, bench.seed)
+            if said:
+                return dataclasses.replace(found, standing="untested", reason=said)
         unknown = next(iter(program.ambiguous.values()), "")
         untested = found.standing in ("untested", "superfluous") and unknown
         return dataclasses.replace(found, reason=unknown) if untested else found
@@ -182,12 +188,48 @@ def audit_of_branches(bench: Bench, explanation: Explanation, program: SourcePro
     return found
 
 
+def unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
+    """The variables that no interchange, and where it is all, no ablation shows their sources to
+    bring, in words; "" where there are none.
+    """
+    for index, variables in enumerate(program.variables):
+        kinds = ["interchange", "moved key", "path patching", "faithfulness"][: 3 + program.alone]
+        claims = set(program.part_claims(index))
+        if not any(
+            test.kind in kinds and test.verdict == "yes" and not test.refutes
+            for test in tests
+            if claims & set(test.of)
+        ):
+            return f"no test shows which part brings {', '.join(one.python for one in variables)}"
+    return ""
+
+
 def failing_class_of(bench: Bench, program: SourceProgram) -> str:
     """The class of inputs, of both halves, whose answers a program over sources does not give."""
     sources = Sources(bench.subject, torch.cat([bench.fitted, bench.judged]).unique())
     tokens, at = sources.tokens, sources.at
     classes = {**program.classes(tokens, at), "the model's answer {}": sources.own}
-    return failing_class(program.right(tokens, at, sources.own), classes)
+    right = program.right(tokens, at, sources.own)
+    said = failing_class(right, classes)
+    return said or clear_errors(sources.own_logits, right, program.answer(tokens, at))
+
+
+def clear_errors(
+    logits: Float[Tensor, "n answer"], right: Bool[Tensor, " n"], answers: Int[Tensor, " n"]
+) -> str:
+    """The number of inputs that the model answers otherwise by a clear margin, in words; "" where
+    they are so few that no class of 1%, or of `MIN_CLASS`, can be wrong by half. Their margin is
+    more than half of that of the middle input that is answered as the program says, so that those
+    on which the model wavers are none of them.
+    """
+    first, second = logits.topk(2).values.T
+    inside = (answers >= 0) & (answers < logits.shape[1])
+    said = logits.gather(1, (answers * inside)[:, None])[:, 0].where(inside, -torch.inf)
+    middle = (first - second)[right].median()
+    clear = int((first - said > middle / 2)[~right].sum())
+    if clear < max(MIN_CLASS, SMALL * len(right)) / 2:
+        return ""
+    return f"{clear} of {len(right)} inputs are clearly answered otherwise, and no class is told"
 
 
 def carried(part: Part, tests: Iterable[Test]) -> bool:

@@ -44,6 +44,8 @@ def follow_sources(sources: Sources, program: SourceProgram, task: Task, seed: i
     one group of sources comes from another input; {} where there is none.
     """
     groups, answer = program.groups, program.function.strict
+    if not groups:
+        return {}
     before = answer(compose(sources, groups, {}).values)
     for index, (group, variables) in enumerate(zip(groups, program.variables, strict=True)):
         only = group.keys[0] if group.keys else None

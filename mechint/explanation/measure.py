@@ -32,6 +32,8 @@ MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
 MIN_CLASS, FEW_RIGHT, HALF_RIGHT = 20, 0.75, 0.5
 """Inputs of a class that may forbid a program to stand, at least, and share of them to be right: of
 a program over sources, and of one that is read off noisy logits or of a task."""
+SMALL = 0.01
+"""Share of the inputs from which a class may hide in errors that no class tells."""
 LARGE, LARGE_RIGHT = 0.1, 0.9
 """Share of the inputs from which a class is large, and share of it that has to be right."""
 
@@ -392,10 +394,13 @@ def counted_share(right: Bool[Tensor, " n"]) -> Evidence:
 
 
 def failing_class(
-    right: Bool[Tensor, " n"], classes: Mapping[str, Tensor], few_right: float = FEW_RIGHT
+    right: Bool[Tensor, " n"],
+    classes: Mapping[str, Tensor],
+    few_right: float = FEW_RIGHT,
+    large_right: float = LARGE_RIGHT,
 ) -> str:
     """The class of inputs of which fewest are right, where it is certain that these are fewer than
-    `few_right`, or `LARGE_RIGHT` of a large class; "" where there is none, so that no average hides
+    `few_right`, or `large_right` of a large class; "" where there is none, so that no average hides
     one.
 
     classes: words, with {} for a value → (n,) values, or (n, value) flags of those that an input
@@ -407,18 +412,26 @@ def failing_class(
     >>> failing_class(answers != 2, {"length {}": torch.arange(900) // 450})
     ''
     """
-    worst = (1.0, "")
+    return failing_inputs(right, classes, few_right, large_right)[0]
+
+
+def failing_inputs(
+    right: Bool[Tensor, " n"], classes: Mapping[str, Tensor], few_right: float, large_right: float
+) -> tuple[str, Bool[Tensor, " n"] | None]:
+    """The class that `failing_class` gives in words, and flags of its inputs."""
+    worst, found = (1.0, ""), None
     for words, held in classes.items():
         flags = held if held.dim() == 2 else held[:, None] == held.unique()
         values = range(held.shape[1]) if held.dim() == 2 else held.unique().tolist()
         counts, hits = flags.sum(0), (flags & right[:, None]).sum(0)
         for i in (counts >= MIN_CLASS).nonzero().flatten().tolist():
             share = Evidence.share(int(hits[i]), int(counts[i]))
-            least = LARGE_RIGHT if share.n >= LARGE * len(right) else few_right
+            least = large_right if share.n >= LARGE * len(right) else few_right
             if share.high < least and share.value < worst[0]:
                 named = f"{share.hits} of {share.n} inputs with {words.format(values[i])}"
                 worst = share.value, f"{named} are answered as it says"
-    return worst[1]
+                found = flags[:, i]
+    return worst[1], found
 
 
 def squares(held: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -162,8 +162,8 @@ class Rule:
         return torch.where(there, found, NOTHING)
 
     def tells(self, other: Rule) -> bool:
-        """Return whether one of two rules depends on the input and the other does not."""
-        return self.fixed != other.fixed and not (self.place or other.place)
+        """Return whether one of two rules names a token by its place and the other does not."""
+        return (self.fixed or self.place) != (other.fixed or other.place)
 
     def shifted(self, by: int) -> Rule:
         """The rule of which the token `by` behind the key is the value."""
@@ -451,7 +451,7 @@ class Equal:
     """A rule with the same keys as another one on all inputs: its name, and how to tell them apart.
 
     by: what prompts that do would have ("other lengths"); example: one of these. differs: one of
-    the two depends on the input and the other does not, so that these prompts tell nothing of it.
+    the two names a place and the other does not, so that these prompts tell nothing of it.
     """
 
     name: str

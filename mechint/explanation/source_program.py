@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mechint.explanation.code import MAIN_OF_ROWS, run_rows
 from mechint.explanation.functions import Function, ProgramVariable, named
+from mechint.explanation.measure import failing_class
 from mechint.explanation.parts import AT, Part, Route
 from mechint.explanation.rules import (
     MAX_POSITIONS,
@@ -81,6 +82,8 @@ class SourceProgram:
     of each group. function: of all variables. rest: sources that are said not to matter. inputs:
     what the rules were made for. equal: rule → rules that have the same keys on all prompts. where,
     otherwise: the inputs that it is of, and the program of all others; None where it is of all.
+    apart: heads that mostly attend elsewhere, of all inputs or a class, though answers are kept
+    when they attend by their rules.
     """
 
     inputs: Inputs
@@ -93,6 +96,7 @@ class SourceProgram:
     equal: Mapping[str, tuple[Equal, ...]] = field(default_factory=dict[str, tuple[Equal, ...]])
     where: Condition | None = None
     otherwise: SourceProgram | None = None
+    apart: frozenset[str] = frozenset()
 
     @property
     def branches(self) -> tuple[SourceProgram, ...]:
@@ -210,19 +214,19 @@ class SourceProgram:
 
     def routes(self) -> list[Route]:
         """One a rule and layer."""
-        by_rule: dict[tuple[int, str], list[int]] = {}
+        by_rule: dict[tuple[int, str, bool], list[int]] = {}
         for head, rule in self.heads.items():
             layer, index = place_of(head)
-            by_rule.setdefault((layer, rule.name), []).append(index)
+            by_rule.setdefault((layer, rule.name, head in self.apart), []).append(index)
         rules = {rule.name: rule for rule in self.heads.values()}
         return [
             Route(
-                f"{'attends' if len(heads) == 1 else 'attend'} to {name}",
+                f"{'may attend' if apart else 'attend' + 's' * (len(heads) == 1)} to {name}",
                 layer,
                 tuple(sorted(heads)),
                 lambda tokens, values, rule=rules[name]: rule.key(tokens, values[AT]),
             )
-            for (layer, name), heads in by_rule.items()
+            for (layer, name, apart), heads in by_rule.items()
         ]
 
     def steps(self) -> Program:
@@ -356,12 +360,20 @@ class SourceProgram:
         not tell apart, with the prompts that would.
         """
         some = f"where several are tied ({self.tied:.1%}) it is not said which is the answer"
-        return [some] * (self.tied > 0) + [
-            f"on these prompts not told from {one}"
-            for name, several in self.equal.items()
-            for one in several
-            if any(rule.name == name for rule in self.heads.values())
-        ]
+        placed = self.inputs.aligned is not None and any(
+            rule.fixed and rule.weights is None for rule in self.heads.values()
+        )
+        lengths = "prompts of one length do not tell places from the start from ones from the end"
+        return (
+            [some] * (self.tied > 0)
+            + [lengths] * placed
+            + [
+                f"on these prompts not told from {one}"
+                for name, several in self.equal.items()
+                for one in several
+                if any(rule.name == name for rule in self.heads.values())
+            ]
+        )
 
     def python(self, title: str = "") -> str:
         """The program as a Python file that needs nothing: `answer(t)` of the tokens up to the
@@ -438,3 +450,30 @@ def pattern_of(sources: Sources, head: str, rule: Rule) -> Float[Tensor, "exampl
     if isinstance(rule.weights, str):
         return sources.restricted(head, rule.keys(sources.tokens, sources.at))
     return rule.pattern(sources.tokens, sources.at)
+
+
+def named_attention(sources: Sources, head: str, rule: Rule) -> Float[Tensor, " example"]:
+    """Attention of a head to the tokens that its rule names, wherever they stand; NaN where it
+    names none.
+    """
+    mask = rule.keys(sources.tokens, sources.at)
+    if rule.kind == "token" and not (rule.shift or rule.fixed):
+        key = rule.key(sources.tokens, sources.at).clamp(min=0)[:, None]
+        mask = (sources.tokens == sources.tokens.gather(1, key)) & mask.any(1, keepdim=True)
+    return (sources.pattern(head) * mask).sum(1).where(mask.any(1), torch.nan)
+
+
+def looks_apart(sources: Sources, program: SourceProgram) -> SourceProgram:
+    """The program with the heads that mostly attend elsewhere than their rules name."""
+    some, found = sources, set[str]()
+    if program.where is not None and program.otherwise is not None:
+        holds = program.where.holds(sources.tokens, sources.at)
+        some, rest = sources.among(holds), sources.among(~holds)
+        program = replace(program, otherwise=looks_apart(rest, program.otherwise))
+    alone = replace(program, where=None, otherwise=None)
+    classes = {**alone.classes(some.tokens, some.at), "any {}": torch.zeros(len(some))}
+    for head, rule in program.heads.items():
+        mass = named_attention(some, head, rule)
+        if failing_class((mass > 0.5) | mass.isnan(), classes, 0.5, 0.5):
+            found.add(head)
+    return replace(program, apart=frozenset(found))

@@ -44,6 +44,7 @@ from mechint.explanation.source_program import (
     Condition,
     SourceProgram,
     always,
+    looks_apart,
     pattern_of,
     token_at,
 )
@@ -135,6 +136,7 @@ class Induced(Family):
 
 def explanation_of(program: SourceProgram, bench: Bench) -> Explanation:
     """The explanation by a program over sources."""
+    program = looks_apart(Sources(bench.subject, bench.fitted), program)
     notes = [note for one in program.branches for note in one.notes()]
     pool = f"L0H{bench.subject.model_description.n_heads}"
     if any(pool in (*one.heads, *one.rest) for one in program.branches):

@@ -14,9 +14,11 @@ from mechint.explanation._audit import (
     audit_of_branches,
     audit_on,
     carried,
+    clear_errors,
     failing_class_by,
+    unshown_part,
 )
-from mechint.explanation.functions import Function
+from mechint.explanation.functions import Function, ProgramVariable
 from mechint.explanation.measure import MIN_INPUTS
 from mechint.explanation.parts import Part
 from mechint.explanation.rules import Inputs
@@ -127,6 +129,7 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
     monkeypatch.setattr(_audit, "Sources", lambda *given: None)
     monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "")
     monkeypatch.setattr(_audit, "untold_word", lambda *given: "")
+    monkeypatch.setattr(_audit, "unshown_part", lambda *given: "")
     ambiguous = {"L0H0": "two rules are the same"} if unknown else {}
     program: Any = SimpleNamespace(ambiguous=ambiguous, otherwise=None)
     found = audit_on(bench_of(), explanation_of(*claims, over_sources=program))
@@ -138,13 +141,18 @@ def test_what_the_prompts_do_not_tell_is_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("name", "standing"), [("failing_class_of", "incomplete"), ("untold_word", "untested")]
+    ("name", "standing"),
+    [
+        ("failing_class_of", "incomplete"),
+        ("unshown_part", "untested"),
+        ("untold_word", "untested"),
+    ],
 )
 def test_a_program_that_would_stand_is_held_to_classes_and_words(
     monkeypatch: pytest.MonkeyPatch, name: str, standing: str
 ) -> None:
     """What is wrong anyway has its own reason."""
-    for other in ("failing_class_of", "untold_word"):
+    for other in ("failing_class_of", "unshown_part", "untold_word"):
         monkeypatch.setattr(_audit, other, lambda *given, other=other: "it" * (other == name))
     monkeypatch.setattr(_audit, "Sources", lambda *given: None)
     for said, whole in (("stands", standing), ("wrong", "wrong")):
@@ -153,6 +161,41 @@ def test_a_program_that_would_stand_is_held_to_classes_and_words(
         program: Any = SimpleNamespace(ambiguous={}, otherwise=None)
         found = audit_on(bench_of(), explanation_of(READS, over_sources=program))
         assert found.standing == whole and (found.reason == "it") == (said == "stands")
+
+
+def test_errors_are_told_from_wavering_by_their_margin() -> None:
+    """The right answers lead by 2, the wrong ones by a little more than half of that, or less."""
+    n, own = 3000, torch.zeros(3000, dtype=torch.long)
+    for lead, wrong, number in ((1.1, 15, 15), (1.1, 14, 0), (0.9, 900, 0)):
+        right = torch.arange(n) >= wrong
+        logits = torch.zeros(n, 3).where(
+            torch.arange(3) > 0, right[:, None] * 2 + ~right[:, None] * lead
+        )
+        said = clear_errors(logits, right, own + ~right * 1)
+        assert said.startswith(f"{number} of 3000") if number else not said
+    for wrong in (9, 10):  # half of a class of 20, of few inputs; a program that says nothing
+        right = torch.arange(300) >= wrong
+        assert bool(clear_errors(logits[-300:], right, own[:300] - ~right * 1)) == (wrong == 10)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_each_variable_is_shown_to_be_brought(alone: bool) -> None:
+    """By an interchange of its own; by an ablation where it is all that matters."""
+    program: Any = SimpleNamespace(
+        alone=alone,
+        variables=((ProgramVariable("v0", "t[0]"),), (ProgramVariable("v1", "max(t)"),))[
+            : 2 - alone
+        ],
+        part_claims=lambda index: (f"part {index}",),
+    )
+    others = () if alone else ("part 1",)
+    without = replace(record("stands", "part 0", *others), kind="faithfulness")
+    first, second = (replace(without, kind="interchange", of=(f"part {i}",)) for i in (0, 1))
+    assert ("t[0]" in unshown_part(program, [without])) == (not alone)
+    assert unshown_part(program, [first, second]) == ""
+    assert alone or "max(t)" in unshown_part(program, [without, first])
+    for silent in ({"refutes": True}, {"verdict": "unclear"}, {"kind": "causal scrubbing"}):
+        assert "t[0]" in unshown_part(program, [replace(first, **silent), second])
 
 
 @pytest.mark.parametrize(

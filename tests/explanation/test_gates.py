@@ -402,6 +402,18 @@ def test_a_route_is_held_to_the_named_key() -> None:
     assert told.headline == "Attention of L0H0 may be that of any other input."
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_key_is_held_to_each_class_of_the_first_and_last_token(place: int) -> None:
+    """Inputs of one token of 25, whose attention goes elsewhere."""
+    bench = stub(lambda own, edits: own["sum"] if edits else own["a"], 25, program=addition(25))
+    away = (bench.subject.data.tokens[:, place] == 7)[:, None]
+    pattern = torch.where(away, torch.tensor([0.1, 0.9]), torch.tensor([0.9, 0.1]))
+    bench.subject.activation = lambda hook: pattern[:, None, None].expand(-1, 1, 2, 2)
+    claim = Route("goes", 0, (0,), lambda tokens, values: tokens[:, 0] * 0)
+    every, alone = (one for one in route(bench, claim) if one.kind == "attention")
+    assert (every.standing, alone.standing, alone.n) == ("stands", "wrong", 25)
+
+
 def test_a_key_is_held_to_inputs_that_tell_it_from_a_place() -> None:
     """The larger of two tokens is the first on half of the inputs: the others tell, where many.
     Three inputs in five attend most to the first, where three in four are asked for.

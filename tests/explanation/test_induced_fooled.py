@@ -16,11 +16,12 @@ import mechint
 from benchmarks.induced import build
 from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
+from mechint.explanation.checks.words import changed_prompts
 from mechint.explanation.functions import Function, ProgramVariable
 from mechint.explanation.measure import failing_class, is_population
-from mechint.explanation.rules import Inputs
+from mechint.explanation.rules import Inputs, Rule
 from mechint.explanation.source_program import Condition, SourceProgram
-from mechint.explanation.sources import Group
+from mechint.explanation.sources import Group, Sources
 from mechint.models.transformer import HookedTransformer
 
 Draw = Callable[[np.random.Generator], Sequence[int]]
@@ -171,11 +172,59 @@ def test_a_class_that_is_answered_otherwise_is_named(words: str, fails: Any) -> 
     assert found.standing == "incomplete" and f"of 23 inputs with {words} are" in found.reason
 
 
+def test_a_class_without_a_name_is_counted() -> None:
+    """A sum that is another one where a + 2b is 3, of a sample of the pairs."""
+    n = 23
+    model = build(n, 2, (0, 1), lambda a, b: (a + b + ((a + 2 * b) % n == 3)) % n)
+    rows = [{"prompt": [a, b, n]} for a in range(n) for b in range(n) if (a, b) != (1, 2)]
+    found = explain(mechint.load(model, data=rows))[0]
+    assert found.standing == "incomplete" and "of 528 inputs are clearly" in found.reason
+
+
+def test_a_head_that_attends_elsewhere_only_may_attend() -> None:
+    """Nine tenths of its attention is on the mark, which brings nothing."""
+    model = build(N, CTX, ("largest",), noise=0.0)
+    with torch.no_grad():
+        mark, attention = N + CTX + 2, model.blocks[0].attn
+        attention.W_Q /= 2  # scores of 6 from one number to the next
+        attention.W_K[0, mark, 0] = N + 0.3
+        model.unembed.W_U *= 1e22
+    found = asked(model, numbers)[1]
+    (route,) = found.explanation.routes
+    assert found.standing == "stands" and str(route) == "L0H0 may attend to the largest token"
+
+
+def test_an_equal_token_is_put_behind_the_last_one() -> None:
+    """So that the last equal token is another one."""
+    rows = np.random.default_rng(0).integers(0, 5, (300, 6))
+    rows[:, 5] = rows[:, 1]
+    subject = mechint.load(build(5, 5, (1,)), data=[{"prompt": row} for row in rows.tolist()])
+    program = SourceProgram(
+        Inputs(subject.data.tokens, subject.answer_positions, True, 6),
+        {}, (), (), Function("0", lambda values: torch.tensor(0), 1), (),
+    )  # fmt: skip
+    words, changed = next(changed_prompts(Sources(subject), program, 0))
+    assert words.startswith("its last token")
+    old, new = subject.data.tokens[:, :5], changed.tokens[:, :5]
+    own = subject.data.tokens[:, 5:]
+    last = torch.arange(5).where(old == own, -1).amax(1)
+    moved = torch.arange(5).where(new == own, -1).amax(1)
+    assert bool((moved > last)[last < 4].all()) and bool(((old != new).sum(1) <= 1).all())
+
+
+def test_a_rule_tells_a_place_from_what_stands_there() -> None:
+    place, marked, size = (
+        Rule("", "", lambda t, at: t, **given) for given in ({"fixed": True}, {"place": True}, {})
+    )
+    assert size.tells(place) and marked.tells(size) and not marked.tells(place)
+
+
 def test_a_position_is_not_one_that_a_constant_token_names() -> None:
     """The mark that answers is token 4, and the head attends to position 4."""
     rows = np.random.default_rng(0).integers(0, 4, (900, 6)).tolist()
     found = explain(mechint.load(build(4, 6, (4,)), data=[{"prompt": [*r, 4]} for r in rows]))[0]
     assert (found.standing, found.explanation.name) == ("stands", "answer = t[4]")
+    assert any("one length" in note for note in found.explanation.notes)
     assert str(found.explanation.routes[0]) == "L0H0 attends to position 4"
 
 

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from mechint.decide import Bound, Evidence, Skill
 from mechint.explanation.claims import inputs_of
-from mechint.explanation.measure import MIN_INPUTS, Bench, constant, counted_share
+from mechint.explanation.measure import (
+    MIN_INPUTS,
+    Bench,
+    constant,
+    counted_share,
+    failing_inputs,
+)
 from mechint.explanation.parts import AT, Copy, Route
 from mechint.explanation.records import Test, judge_share
 from mechint.explanation.sources import Sources, moved_key
@@ -67,7 +73,9 @@ def route(bench: Bench, claim: Route) -> list[Test]:
     apart = apart_from_place(bench, claim, keys)
     if apart is not None:
         asked = [replace(asked[0], refutes=int(apart.sum()) < MIN_INPUTS)]
-    for some in [torch.ones_like(most), *([] if apart is None else [apart])]:
+    ends = {"own {}": tokens[every[:, 0], at], "first {}": tokens[:, 0]}
+    worst = failing_inputs(most, ends, MOST.value, MOST.value)[1]
+    for some in [torch.ones_like(most), *(one for one in (apart, worst) if one is not None)]:
         share = counted_share(most[some])
         certain = Skill(1.0, 0.0, share.n)
         asked.append(

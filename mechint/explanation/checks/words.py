@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.decide import Evidence
-from mechint.explanation.rules import Rule, rules_for
-from mechint.explanation.source_program import SourceProgram
+from mechint.explanation.rules import rules_for
+from mechint.explanation.source_program import SourceProgram, named_attention
 from mechint.explanation.sources import Sources
 from mechint.task import IGNORE, rng
 
@@ -52,21 +52,10 @@ def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
     few = sources.among(slice(CHANGED))
     for words, other in changed_prompts(few, program, seed):
         for head, rule in rules.items():
-            before, after = (on_named(one, head, rule) for one in (few, other))
+            before, after = (named_attention(one, head, rule).nanmean() for one in (few, other))
             if float(after) < HELD * float(before):
                 return f"{head} attends to {rule.name} here, and not in prompts with {words}"
     return ""
-
-
-def on_named(sources: Sources, head: str, rule: Rule) -> Float[Tensor, ""]:
-    """Mean attention of a head to the token that its rule names, wherever it stands, of the inputs
-    for which it names one.
-    """
-    key = rule.key(sources.tokens, sources.at)
-    named = sources.tokens == sources.tokens.gather(1, key.clamp(min=0)[:, None])
-    if rule.shift or rule.fixed:  # equal tokens elsewhere have other ones beside them
-        named &= torch.arange(named.shape[1]) == key[:, None]
-    return (sources.pattern(head) * named).sum(1)[key >= 0].mean()
 
 
 def changed_prompts(
@@ -80,7 +69,9 @@ def changed_prompts(
     draw = torch.from_numpy(rng("changed prompts", seed).random((2, *tokens.shape)))
     before = operands & (torch.arange(tokens.shape[1]) < at[:, None])
     kept = before.sum(1) > 1
-    place, other = ((one * before).argmax(1) for one in draw)
+    equal = before & (tokens == tokens[every, at][:, None])
+    behind = before & (equal.flip(1).cumsum(1).flip(1) == 0) & equal.any(1, keepdim=True)
+    place, other = (((one + behind) * before).argmax(1) for one in draw)
     data = subject.data[sources.rows.to(subject.device)]
 
     def made(new: Int[Tensor, "n pos"]) -> Sources:
