@@ -157,10 +157,8 @@ class SplitPerformance:
         elif loss is not None and most > max(LOSS_FACTOR * loss, loss + LOSS_GAINED):
             lost = f"loss {most:.3g} nats, recorded {loss:.3g}"
         if lost:
-            return [
-                f"the model answers worse than its training recorded: {lost}; something assumed "
-                "about the file may be wrong"
-            ]
+            why = "something assumed about the file may be wrong" if assumed else "of other inputs"
+            return [f"the model answers worse than its training recorded: {lost}; {why}"]
         if worst < LEARNED:
             only = f"the model answers only {worst:.3g} of its inputs right"
             return [only + (f"; {better}" if better else "")]

@@ -211,14 +211,13 @@ class Attribution(Probe):
             return
         caveat = "what is written directly does not add up, as where a norm follows a layer"
         names, share = [top, *metrics["tied"]], metrics["largest_loss"] / metrics["score"]
-        some = listed(names) if len(names) <= 3 else in_words(len(names), "component").capitalize()
-        whose = f"carry {share:.0%} of the score each" if len(names) > 1 else f"carries {share:.0%}"
-        said = whose if len(names) > 1 else f"{whose} of the score"
+        some = listed(names) if len(names) <= 3 else in_words(len(names), "component")
+        each = " each" * (len(names) > 1)
         report.finding(
             Claim(
-                f"{some} {said}.",
-                no="No head or MLP alone carries the score.",
-                unclear="A component that carries the score cannot be told.",
+                f"Without {some} the score loses {share:.0%}{each}.",
+                no="No head or MLP alone is what the score needs.",
+                unclear="A component that the score needs cannot be told.",
                 lead=share >= 0.5,
                 caveat="" if "writer" in metrics else caveat,
                 causal=True,
