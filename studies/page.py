@@ -10,15 +10,15 @@ from typing import Any
 from mechint.errors import counted
 from mechint.probe.results import Figure, PaperClaim, Table
 from mechint.report import Page, Section
-from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, REFUTED, SUPPORTED, VERDICTS, span
+from mechint.studies.claims import NOT_RUN, REFUTED, SUPPORTED, VERDICTS, span
 from mechint.studies.rows import Rows
-from mechint.studies.study import Study
+from mechint.studies.study import Sentence, Study
 from mechint.training.manifest import manifest
 
 STAR = "*"
 """The mark of a verdict by a criterion that was fixed after its runs were seen."""
-STANDS, OPEN = "Stands", "Open"
-"""The heads of the topics that stand, and that neither stand nor fall."""
+STANDS, FALLS, OPEN = "Stands", "Falls", "Open"
+"""The heads of the sentences that stand, that fall, and that do neither."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def study_page(study: Study, outcomes: Mapping[str, Outcome]) -> Page:
 
 
 def answer(study: Study, claims: Sequence[PaperClaim]) -> str:
-    """The first topic that stands, else falls, else is open; a word says which, where it does not
-    stand.
+    """The first sentence that stands, else falls, else is open; a word says which, where it does
+    not stand.
     """
-    found = topics_by_standing(study, claims)
+    found = standing(study, claims)
     if not found:
         return counts(claims)
     head, (first, *_) = next(iter(found.items()))
@@ -79,9 +79,10 @@ def answer(study: Study, claims: Sequence[PaperClaim]) -> str:
 
 
 def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:
-    """Claims that stand, fall or are open, then the paper's or the hypothesis, a line each."""
+    """Sentences that stand, fall or are open, then the paper's or the hypothesis, a line each."""
     said = study.summary if study.before else f"The paper says: {study.summary}"
-    return "\n".join([*standing(study, claims).values(), said])
+    lines = [f"{head}: {'; '.join(all)}." for head, all in standing(study, claims).items()]
+    return "\n".join([*lines, said])
 
 
 def regimes(study: Study) -> dict[str, str]:
@@ -91,29 +92,34 @@ def regimes(study: Study) -> dict[str, str]:
     return {name: text for name, text in told.items() if text}
 
 
-def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[str, str]:
-    """The topics that stand, fall or are open, by these words, a line each."""
-    found = topics_by_standing(study, claims)
-    return {head: f"{head}: {'; '.join(topics)}." for head, topics in found.items()}
-
-
-def topics_by_standing(
-    study: Study | type[Study], claims: Sequence[PaperClaim]
-) -> dict[str, list[str]]:
-    """The topics that stand, fall or are open, where there are such; one whose claims differ is
-    open, and a star marks one that was judged by a criterion later than its runs.
+def verdict_of(sentence: Sentence, claims: Sequence[PaperClaim]) -> str:
+    """The verdict that all claims of a sentence have, with a star where one was judged by a
+    criterion later than its runs; the number of each verdict where they differ.
     """
-    late = {claim.id for claim in claims if claim.late and claim.ours}
-    verdicts = {claim.id: claim.verdict for claim in claims}
-    said: dict[str, list[str]] = {}
-    for words, ids in study.topics.items():
-        found: set[str] = {verdicts.get(id, NOT_RUN) for id in ids}
-        said.setdefault(next(iter(found)) if len(found) == 1 else "", []).append(
-            f"{words}{STAR if len(found) == 1 and late & set(ids) else ''}"
-        )
-    heads = {STANDS: [SUPPORTED], "Falls": [REFUTED], OPEN: [INCONCLUSIVE, NOT_RUN, ""]}
-    lists = {head: [one for v in kinds for one in said.get(v, ())] for head, kinds in heads.items()}
-    return {head: topics for head, topics in lists.items() if topics}
+    of = [claim for claim in claims if claim.id in sentence.ids]
+    found = Counter(claim.verdict for claim in of)
+    star = STAR if any(claim.late and claim.ours for claim in of) else ""
+    if len(found) > 1:
+        return ", ".join(f"{found[one]} {one}" for one in VERDICTS if found[one]) + star
+    return f"{next(iter(found), NOT_RUN)}{star}"
+
+
+def head_of(sentence: Sentence, claims: Sequence[PaperClaim]) -> str:
+    """The head of a sentence of which all claims are supported, all are refuted, or neither."""
+    verdict = verdict_of(sentence, claims).removesuffix(STAR)
+    return {SUPPORTED: STANDS, REFUTED: FALLS}.get(verdict, OPEN)
+
+
+def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[str, list[str]]:
+    """The sentences that stand, fall or are open, by these words, where there are such; one whose
+    claims differ is open, and a star marks one by a criterion later than its runs.
+    """
+    said: dict[str, list[str]] = {STANDS: [], FALLS: [], OPEN: []}
+    for one in study.sentences:
+        head = head_of(one, claims)
+        starred = head != OPEN and verdict_of(one, claims).endswith(STAR)
+        said[head].append(f"{one.says}{STAR * starred}")
+    return {head: all for head, all in said.items() if all}
 
 
 def best(outcomes: Mapping[str, Outcome]) -> list[PaperClaim]:
@@ -166,7 +172,7 @@ def matrix(outcomes: Mapping[str, Outcome]) -> Table:
         "the paper": [claim.theirs for claim in claims],
         "here [95% interval]": [claim.ours or claim.note for claim in claims],
         "n": [claim.n or "" for claim in claims],
-        "power of these runs": ["" if one.power is None else f"{one.power:.0%}" for one in claims],
+        "planned power": ["" if one.power is None else f"{one.power:.0%}" for one in claims],
     }
     for size, outcome in outcomes.items():
         verdicts = {claim.id: claim.verdict for claim in outcome.claims}

@@ -26,24 +26,25 @@ from mechint.registry import STUDIES
 from mechint.report import Page
 from mechint.studies.claims import INCONCLUSIVE, NOT_RUN, VERDICTS
 from mechint.studies.page import (
+    FALLS,
     OPEN,
+    STANDS,
     STAR,
     Outcome,
     best,
     counts,
     experiments,
+    head_of,
     standing,
     study_page,
+    verdict_of,
 )
 from mechint.studies.rows import Rows, read_rows
 from mechint.studies.runner import CLAIMS, KIND, ROWS, claims_text, facts, judge
-from mechint.studies.study import SIZES
+from mechint.studies.study import SIZES, Sentence
 from mechint.system.files import make_directory, read_json, write_text
 
 CRITERIA, PICTURE, KEPT = "criteria.json", "figure.svg", "kept.jsonl.gz"
-MANY = 4
-"""Claims of one reason for which they are not run that share a line."""
-
 LONGEST = 200
 """Letters of a cell in a table."""
 
@@ -118,27 +119,15 @@ def pages_under(places: Sequence[str | Path]) -> list[Page]:
     return [study_page(STUDIES[name](), sizes) for name, sizes in outcomes(places).items()]
 
 
-def history(place: Path) -> str:
-    """The criteria that were replaced, in one line."""
-    replaced = read_json(place / CRITERIA)["replaced"]
-    return (
-        f"{len(replaced)} criteria on {len({one['claim'] for one in replaced})} claims were "
-        f"replaced before these, {_negative(replaced)} of the claims once read “not reproduced” "
-        f"(all in {place.name}/{CRITERIA})."
-    )
-
-
 def _verdicts(one: Mapping[str, Any]) -> list[str]:
     """Verdicts of a replaced criterion, whatever the size."""
     verdict = one["verdict"]
     return [verdict] if isinstance(verdict, str) else list(verdict.values())
 
 
-def _negative(replaced: Iterable[Mapping[str, Any]]) -> int:
+def _negative(replaced: Iterable[Mapping[str, Any]]) -> set[str]:
     """Claims that an earlier criterion called not reproduced at some size."""
-    return len(
-        {one["claim"] for one in replaced if {"not reproduced", "refuted"} & set(_verdicts(one))}
-    )
+    return {one["claim"] for one in replaced if {"not reproduced", "refuted"} & set(_verdicts(one))}
 
 
 def sentences(found: Mapping[str, Mapping[str, Outcome]]) -> str:
@@ -146,7 +135,11 @@ def sentences(found: Mapping[str, Mapping[str, Outcome]]) -> str:
     lines = []
     for name, sizes in found.items():
         study, claims = STUDIES[name], best(sizes)
-        told = " ".join(one for head, one in standing(study, claims).items() if head != OPEN)
+        told = " ".join(
+            f"{head}: {'; '.join(said)}."
+            for head, said in standing(study, claims).items()
+            if head != OPEN
+        )
         n = sum(claim.verdict in (INCONCLUSIVE, NOT_RUN) for claim in claims)
         left = f" {OPEN}: {n} of {len(claims)} claims." if n else ""
         lines.append(f"- **{_ended(study.title)}** {told}{left}\n")
@@ -165,7 +158,8 @@ def verdicts(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
     replaced.
     """
     head = ("", "here", "the paper", "experiments", *VERDICTS)
-    papers, ours, replaced, negative, first = [], [], 0, 0, 0
+    papers, ours, replaced, first = [], [], 0, 0
+    became: Counter[str] = Counter()
     for name, sizes in found.items():
         study, claims = STUDIES[name], best(sizes)
         theirs = [claim for claim in claims if not claim.own]
@@ -179,15 +173,19 @@ def verdicts(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
             )
         kept = read_json(results / name / CRITERIA)
         replaced += len(kept["replaced"])
-        negative += _negative(kept["replaced"])
+        for letter in _negative(kept["replaced"]):
+            ids = tuple(claim.id for claim in theirs if claim.id.startswith(letter))
+            became[head_of(Sentence("", ids), theirs)] += 1
         first += kept["first_claims"]
     return (
         row(*head)
         + row(*["---"] * len(head))
         + "".join([*papers, *ours])
         + "\nClaims that share runs are of one experiment. "
-        f"Of the {first} claims first written down, {negative} once read “not reproduced” or "
-        f"“refuted”; {replaced} criteria were replaced, each with its reason in "
+        f"Of the {first} claims first written down, {became.total()} once read “not reproduced” "
+        f"or “refuted”: of these {became[STANDS]} stand on new criteria, {became[FALLS]} fall, and "
+        f"{became[OPEN]} are open in whole or in part. {replaced} criteria were replaced, each "
+        "with its verdict and reason in "
         f"`results/STUDY/{CRITERIA}`; one changed after its runs is judged on fresh seeds.\n"
     )
 
@@ -199,57 +197,33 @@ def counted_by_verdict(claims: Sequence[PaperClaim]) -> list[str]:
 
 
 def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
-    """All claims kept under `results` as Markdown: one line a paper, then a table a study."""
+    """The studies kept under `results` as Markdown: one line a paper, then the sentences of each
+    study with the numbers of their first claim.
+    """
     text = (
         "# Results of the studies\n\nWritten by `python -m studies.record`; not edited by hand. "
-        "Verdicts are judged from the rows of numbers that lie beside. Criteria were committed "
-        "before the runs; a star marks a verdict on runs that were seen before its criterion was "
-        f"fixed.\n\n{sentences(found)}\n{verdicts(found, results)}"
+        "Verdicts are judged from the rows of numbers that lie beside; every claim has its "
+        f"criterion, numbers and verdict in `STUDY/SIZE/{CLAIMS}`, on the study's page, and in "
+        "what `mechint reproduce` prints. Criteria were committed before the runs; a star marks a "
+        "verdict on runs that were seen before its criterion was fixed.\n\n"
+        f"{verdicts(found, results)}"
     )
     for name, sizes in found.items():
-        study = STUDIES[name]
+        study, claims = STUDIES[name], {claim.id: claim for claim in best(sizes)}
         spent = "; ".join(
             f"{size}: {one.facts['runs']} runs, "
             f"processor time {one.facts['processor time'] or 'not kept'}, {one.facts['date']}"
             for size, one in sizes.items()
         )
-        opened = standing(study, best(sizes)).get(OPEN)
-        text += (
-            f"\n## {name}\n\n{_ended(study.title)} {' '.join(filter(None, (f'{spent}.', opened)))} "
-            f"{counts(best(sizes))} {history(results / name)}\n\n"
-        )
-        text += row("", "claim", "the paper", "here [95% interval]", "n", "power", "verdict")
-        text += row(*["---"] * 7)
-        shown, scale = apart(best(sizes))
-        for claim in shown:
-            power = "" if claim.power is None else f"{claim.power:.0%}"
-            failed = f" (control {claim.control})" if claim.control.startswith("failed") else ""
-            late = " \\*" if claim.ours and claim.late else ""
-            text += row(
-                claim.id,
-                claim.statement,
-                claim.theirs,
-                claim.ours or claim.note,
-                str(claim.n or ""),
-                power,
-                f"**{claim.verdict}**{late}{failed}",
-            )
-        for note, ids in scale.items():
-            text += f"\nNot run, {len(ids)} claims ({', '.join(ids)}): {note}.\n"
+        text += f"\n## {name}\n\n{_ended(study.title)} {counts(best(sizes))} {spent}.\n\n"
+        text += row("", "here", "the paper", "ours [95% interval]", "verdict") + row(*["---"] * 5)
+        for one in study.sentences:
+            first = claims[one.ids[0]] if one.ids else PaperClaim(name, "", "", note=one.cost)
+            numbers = f"{first.id}: {first.ours}" if first.ours else one.cost or first.note
+            verdict = verdict_of(one, list(claims.values())).replace(STAR, r" \*")
+            regime, theirs = one.regime or study.here, "ours" if one.own else first.theirs
+            text += row(one.says, regime, theirs, numbers, verdict)
     return text
-
-
-def apart(claims: Sequence[PaperClaim]) -> tuple[list[PaperClaim], dict[str, list[str]]]:
-    """The claims that have a row of their own, and reason → ids of those that MANY are not run
-    for.
-    """
-    found: dict[str, list[str]] = {}
-    for claim in claims:
-        if claim.verdict == NOT_RUN:
-            found.setdefault(claim.note, []).append(claim.id)
-    scale = {note: ids for note, ids in found.items() if len(ids) >= MANY}
-    one_line = {id for ids in scale.values() for id in ids}
-    return [claim for claim in claims if claim.id not in one_line], scale
 
 
 def row(*cells: str) -> str:

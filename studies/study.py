@@ -28,6 +28,21 @@ FRESH = 5000
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence of the abstract, or of the hypothesis, and the claims that say it together.
+
+    ids: of the claims, of which the first gives the numbers; regime: of the runs here, the study's
+    where it is empty; cost: of a sentence that no claim asks; own: one that the paper does not say.
+    """
+
+    says: str
+    ids: tuple[str, ...] = ()
+    regime: str = ""
+    cost: str = ""
+    own: bool = False
+
+
+@dataclass(frozen=True)
 class PlannedRun:
     """One run: its name (the directory), what is trained, and its labels, "arm" and "seed" among
     them. Runs of an earlier stage are trained before those of a later one.
@@ -74,8 +89,8 @@ class Study(abc.ABC):
     """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors and title),
     `summary` (what it says), `here` and `there` (the regime of the runs, and the paper's),
     `claims`, and `costs`: size → core-hours, measured where `measured` names it; before: of a
-    study of ours, who has said it or its contrary before; topics: words for what claims say
-    together → their ids.
+    study of ours, who has said it or its contrary before; sentences: what claims say together, at
+    most six of the paper's.
     """
 
     name: ClassVar[str]
@@ -88,7 +103,7 @@ class Study(abc.ABC):
     costs: ClassVar[Mapping[str, float]]
     measured: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[str] = ""
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    sentences: ClassVar[tuple[Sentence, ...]] = ()
 
     # static, so that a study can name functions; one that keeps a state makes them methods
     @staticmethod

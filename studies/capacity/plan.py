@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from mechint.studies.capacity import language, regressions
 from mechint.studies.capacity.claims import CLAIMS
 from mechint.studies.capacity.figures import draw
-from mechint.studies.study import FRESH, PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study, arm
 from mechint.training import Run
 
 SEED = 3000
@@ -219,18 +219,36 @@ class Capacity(Study):
     here: ClassVar[str] = "n = 64, T = 8; 2-layer models 8 to 32 wide on a synthetic language"
     there: ClassVar[str] = "regressions; 8- to 16-layer models, 4M to 4B parameters, on Dolma"
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "features are learned in the order of their utility": ("a1", "a2", "a3", "b1", "f1", "f2"),
-        "critical widths of tasks of one feature are a staircase": ("b2",),
-        "a rare task waits until the frequent ones' residual is small": ("c",),
-        "gaps cost a narrow model more": ("d1", "d2"),
-        "gaps cost features even without clipping": ("d3",),
-        "ten times the data teaches nothing above capacity": ("e1", "e2"),
-        "larger language models learn rarer tasks and hold more of their order": ("g", "h"),
-        "gradients interfere less in larger models than their size explains": ("i",),
-        "one dimension holds the order of a word": ("j1", "j2"),
-        "sizes part at equal loss where a task is rare": ("k1", "k2"),
-    }
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence(
+            "features are learned in the order of their utility",
+            ("a1", "a2", "a3", "b1", "b2", "f1", "f2"),
+            regime="regressions, n = 64, T = 8",
+        ),
+        Sentence(
+            "a rare task waits until the frequent ones' residual is small",
+            ("c",),
+            regime="regressions, n = 64, T = 8",
+        ),
+        Sentence(
+            "gaps cost a narrow model more",
+            ("d1", "d2"),
+            regime="regressions, n = 64, T = 8",
+        ),
+        Sentence(
+            "gaps cost features even without clipping", ("d3",), regime="regressions, n = 64, T = 8"
+        ),
+        Sentence(
+            "ten times the data teaches nothing above capacity",
+            ("e1", "e2"),
+            regime="regressions, n = 64, T = 8",
+        ),
+        Sentence(
+            "larger language models learn rarer tasks, with more of their order",
+            ("g", "h", "i", "j1", "j2", "k1", "k2"),
+            regime="2-layer models 8 to 32 wide, a synthetic language",
+        ),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 0.5, "overnight": 4}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from mechint.studies.composition.claims import CLAIMS
 from mechint.studies.composition.figures import draw
 from mechint.studies.composition.measures import measure
-from mechint.studies.study import FRESH, PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study, arm
 
 SEED = 3000
 
@@ -114,14 +114,26 @@ class CompositionStudy(Study):
     here: ClassVar[str] = "N = 4 or 6, k = 4, width 32 or 64, at most 6,000 steps of 64 examples"
     there: ClassVar[str] = "k = 4 (figure); k⁴N⁶ samples (theorem)"
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "labels of the longest hop alone stay at chance": ("a",),
-        "a mixture learns every hop, short ones first": ("b1", "b2", "b3"),
-        "a curriculum learns the longest hop": ("c1",),
-        "a curriculum forgets its first hop": ("e",),
-        "layer 1 attends as the construction does": ("d1",),
-        "layers 2 and 3 attend as the construction does": ("d2", "d3"),
-    }
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence("labels of the longest hop alone stay at chance", ("a",)),
+        Sentence(
+            "a mixture learns every hop, short ones first",
+            ("b1", "b2", "b3"),
+        ),
+        Sentence(
+            "a curriculum learns the longest hop",
+            ("c1", "c2"),
+        ),
+        Sentence("a curriculum forgets its first hop", ("e",)),
+        Sentence(
+            "layers attend as the construction does",
+            ("d2", "d3", "d1"),
+        ),
+        Sentence(
+            "samples grow as a power of N and k with help, and exponentially in k without",
+            cost="not estimated: sweeps over N and k",
+        ),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 0.2, "overnight": 14}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from mechint.studies.emergence.claims import CLAIMS
 from mechint.studies.emergence.figures import draw
 from mechint.studies.emergence.measures import measure
-from mechint.studies.study import FRESH, PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study, arm
 
 SEED = 3000
 
@@ -165,14 +165,30 @@ class Emergence(Study):
     here: ClassVar[str] = "population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64"
     there: ClassVar[str] = "online SGD, P ≪ d^0.1"
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "direction p emerges sharply at a time ∝ p^β": ("a1", "a2", "a3", "a4"),
-        "steps add up to a loss that falls as a power of time": ("b1", "b2", "b3", "d"),
-        "the loss at a width falls as a power of the width": ("c1", "c2", "c3"),
-        "the search takes d^(k/2-1) at k = 3 and 4": ("e3", "e4"),
-        "the search is logarithmic at k = 2": ("e2",),
-        "online SGD takes p^(2β) samples": ("f1", "f2"),
-    }
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence(
+            "direction p emerges sharply at a time ∝ p^β",
+            ("a2", "a1", "a3", "a4"),
+        ),
+        Sentence(
+            "steps add up to a loss that falls as a power of time",
+            ("b2", "b1", "b3", "d"),
+        ),
+        Sentence(
+            "the loss at a width falls as a power of the width",
+            ("c2", "c1", "c3"),
+        ),
+        Sentence(
+            "the search takes d^(k/2-1) at k = 3 and 4",
+            ("e3", "e4"),
+        ),
+        Sentence("the search is logarithmic at k = 2", ("e2",)),
+        Sentence(
+            "online SGD takes p^(2β) samples",
+            ("f1", "f2"),
+            regime="online SGD, P = 24, d = 64",
+        ),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.1, "overnight": 6}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

@@ -9,7 +9,7 @@ from mechint.studies.half_learned.claims import CLAIMS, FIFTH
 from mechint.studies.half_learned.figures import draw
 from mechint.studies.half_learned.measures import measure
 from mechint.studies.joint_training.plan import EARLY_STOP, LEARNED, triplets
-from mechint.studies.study import FRESH, PlannedRun, Study
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study
 
 SUM = ("ADD",)
 TRAIN: Mapping[str, Any] = {"steps": 5000, "evaluate_every": 50, **LEARNED}
@@ -58,12 +58,15 @@ class HalfLearned(Study):
         "transformers that have learned a group in part we found nothing in three searches."
     )
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "a half-learned model is below chance on the other factor": ("a",),
-        "what a half-learned model gains in training it loses held out": ("b",),
-        "least squares on pairs of digits says where it is wrong": ("d",),
-        "it is as far below chance as least squares on pairs": ("e",),
-    }
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence("a half-learned model is below chance on the other factor", ("a",)),
+        Sentence(
+            "what a half-learned model gains in training it loses held out",
+            ("b", "c"),
+        ),
+        Sentence("least squares on pairs of digits says where it is wrong", ("d",)),
+        Sentence("it is as far below chance as least squares on pairs", ("e",)),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.5, "overnight": 2}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from mechint.studies.joint_training.claims import CLAIMS
 from mechint.studies.joint_training.figures import draw
 from mechint.studies.joint_training.measures import measure
-from mechint.studies.study import FRESH, PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study, arm
 
 SEED = 3000
 PAIRED = 7000
@@ -244,19 +244,63 @@ class JointTraining(Study):
     here: ClassVar[str] = "triplets mod 10, 64 wide; nested n = 10, 10,000 steps"
     there: ClassVar[str] = "nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps"
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "more models learn sums beside maxima and medians than alone": ("e1", "e2", "e5"),
-        "a model 48 wide learns sums after maxima and medians": ("i1",),
-        "models that learn sums beside maxima and medians need half the steps": ("p",),
-        "sums take fewer parameters beside products": ("b2",),
-        "sums take fewer parameters beside maxima and medians": ("b1",),
-        "models of sums alone share one layout of the digits, each in a copy of its own": ("r1",),
-        "beside maxima and medians they agree on the layout, and are more regular": ("r2", "r3"),
-        "the number line comes before the sums": ("r5",),
-        "on triplets fewer models learn sums beside products than alone": ("t4",),
-        "on triplets size is not what sums alone lack": ("t3",),
-        "on triplets sums alone take twice the width": ("t1", "t2"),
-    }
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence(
+            "more models learn sums beside maxima and medians than alone",
+            ("e1", "e2", "e5"),
+            regime="triplets mod 10, 8 to 64 wide",
+        ),
+        Sentence(
+            "in mixtures sums take several times fewer parameters",
+            ("b2", "b1", "n1", "n2", "f", "n3"),
+            regime="nested n = 10, 24 to 192 wide; permutation blocks",
+        ),
+        Sentence(
+            "a model 48 wide learns sums after maxima and medians", ("i1",), regime="nested n = 10"
+        ),
+        Sentence(
+            "embeddings of mixtures are regular, more than of sums alone",
+            ("r3", "r2"),
+            regime="triplets mod 10, 32 wide",
+        ),
+        Sentence(
+            "sums are learned in half the steps beside maxima and medians",
+            ("p",),
+            regime="triplets mod 10, 64 wide",
+        ),
+        Sentence(
+            "difficulty, shuffled tables, parity, last layers and steps are as in the figures",
+            (
+                *("d1", "d2", "a1", "a2", "a3", "a4", "b3", "b4", "c", "g1", "g2", "g3", "h1"),
+                *("h2", "j", "k1", "k2", "l1", "m1", "m2"),
+            ),
+            "nested n = 20 and 26",
+        ),
+        Sentence(
+            "models of sums alone share one layout of the digits, each in a copy of its own",
+            ("r1",),
+            regime="triplets mod 10, 32 wide",
+            own=True,
+        ),
+        Sentence(
+            "the number line comes before the sums",
+            ("r5",),
+            regime="triplets mod 10, 32 wide",
+            own=True,
+        ),
+        Sentence(
+            "fewer models learn sums beside products than alone",
+            ("t4",),
+            regime="triplets mod 10, 32 wide",
+            own=True,
+        ),
+        Sentence(
+            "size is not what sums alone lack",
+            ("t3", "t1", "t2"),
+            regime="triplets mod 10, 8 to 64 wide",
+            own=True,
+        ),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.6, "fresh": 4.0, "overnight": 30}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

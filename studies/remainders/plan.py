@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from mechint.studies.remainders.claims import CLAIMS
 from mechint.studies.remainders.figures import draw
 from mechint.studies.remainders.measures import EASY, measure
-from mechint.studies.study import FRESH, PlannedRun, Study, arm
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study, arm
 
 SEED = 3000
 MODEL: Mapping[str, Any] = {
@@ -106,16 +106,29 @@ class RemaindersStudy(Study):
     here: ClassVar[str] = "p = 47, 14 primes, 80% train, 7,000 steps"
     there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "one model learns the remainders by all primes": ("a",),
-        "positions are alike for addition and opposed for remainders": ("c1", "c2"),
-        "heads read one digit each": ("g1", "g2", "g3"),
-        "shuffled labels leave nothing periodic": ("f",),
-        "the embedding is more diffuse than noise makes it": ("d2",),
-        "more frequencies are in play than with noise": ("j3",),
-        "2, 3, 5, 7 come in that order": ("b1",),
-        "frequencies spike and fall again": ("e",),
-    }
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence("one model learns the remainders by all primes", ("a",)),
+        Sentence(
+            "2, 3, 5, 7 come in that order, the others later and in none",
+            ("b1", "b3", "b2"),
+        ),
+        Sentence("frequencies spike and fall again", ("e",)),
+        Sentence(
+            "positions are opposed, unlike those of addition, and heads read one digit",
+            ("c2", "c1", "g1", "g2"),
+        ),
+        Sentence("shuffled labels leave nothing periodic", ("f",)),
+        Sentence(
+            "without Grokfast or dropout nothing but 2 and 3 is learned",
+            ("h1", "h2"),
+            cost="2.3 core-hours",
+        ),
+        Sentence(
+            "embedding and frequencies are more diffuse than with noise",
+            ("d2", "j3"),
+            own=True,
+        ),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 1.8, "fresh": 0.6, "overnight": 7}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from mechint.studies.half_learned.plan import SUM, TRAIN
 from mechint.studies.joint_training.plan import SEED, SUMS, triplets
-from mechint.studies.study import FRESH, PlannedRun, Study
+from mechint.studies.study import FRESH, PlannedRun, Sentence, Study
 from mechint.studies.whether_not_when.claims import CLAIMS, WIDTHS
 from mechint.studies.whether_not_when.figures import draw
 from mechint.training import Run
@@ -66,23 +66,33 @@ class WhetherNotWhen(Study):
         "what is not solved yet fall together and flatten at different heights; from PyTorch's "
         "default initialization the difference is gone."
     )
-    here: ClassVar[str] = "triplets mod 10, 8 to 64 wide, two initializations, 5,000 steps"
+    here: ClassVar[str] = (
+        "triplets mod 10, 8 to 64 wide, two initializations, 5,000 steps, rate falling tenfold"
+    )
     there: ClassVar[str] = "nobody's, as far as we know"
     before: ClassVar[str] = (
         "Both et al. 2025 (Small Models, Smarter Learning) say the contrary of the when: beside "
         "other operations sums rise at almost half the steps of sums alone, on accuracy curves."
     )
     claims = CLAIMS
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "64 wide, more models ever solve sums beside maxima and medians": ("a1",),
-        "those that do take as many steps as those that solve sums alone": ("b1",),
-        "from PyTorch's initialization no more solve": ("c1",),
-        "8 to 64 wide, more solve, in as many steps, and not from PyTorch's initialization": (
-            "a2",
-            "b2",
-            "c2",
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence(
+            "64 wide, more models ever solve sums beside maxima and medians",
+            ("a1",),
+            regime="64 wide",
         ),
-    }
+        Sentence(
+            "those that do take as many steps as those that solve sums alone",
+            ("b1",),
+            regime="64 wide",
+        ),
+        Sentence("from PyTorch's initialization no more solve", ("c1",), regime="64 wide"),
+        Sentence(
+            "8 to 64 wide, more solve, in as many steps, and not from PyTorch's initialization",
+            ("a2", "b2", "c2"),
+            regime="8 to 64 wide",
+        ),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 1.6, "overnight": 7}
     plan = staticmethod(plan)
     measure = staticmethod(measure)

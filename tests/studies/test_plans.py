@@ -34,6 +34,8 @@ def test_claims_have_names_of_their_own_and_costs_every_size(name: str) -> None:
     study = STUDIES[name]
     ids = [claim.id for claim in study.claims]
     assert len(set(ids)) == len(ids)
+    said = [one for one in study.sentences if not one.own]
+    assert 0 < len(said) <= 6 and {id for one in study.sentences for id in one.ids} <= set(ids)
     fresh = {"fresh"} if any(claim.fresh for claim in study.claims) else set[str]()
     assert set(study.costs) == {"laptop", "overnight"} | fresh
 

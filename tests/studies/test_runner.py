@@ -21,6 +21,7 @@ from studies.page import Outcome, best
 from studies.record import BEGIN, CRITERIA, END, outcomes, pages_under, record
 from studies.rows import read_rows
 from studies.runner import CLAIMS, KIND, ROWS, left_to_train
+from studies.study import Sentence
 from tests.differences import differences, report
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +61,12 @@ class Own(Study):
     here: ClassVar[str] = "p = 5"
     there: ClassVar[str] = "p = 113"
     claims: ClassVar[tuple[ClaimTest, ...]] = (finished, long)
-    topics: ClassVar[Mapping[str, tuple[str, ...]]] = {"short runs finish": ("a",)}
+    sentences: ClassVar[tuple[Sentence, ...]] = (
+        Sentence("short runs finish", ("a",)),
+        Sentence("long runs finish", ("b",), "p = 7"),
+        Sentence("runs differ", ("a", "b"), own=True),
+        Sentence("huge runs finish", cost="9 core-hours"),
+    )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.1, "overnight": 5}
     measured_runs: ClassVar[list[str]] = []
     rate: ClassVar[float] = 1e-3
@@ -198,9 +204,19 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
     table = (results / "README.md").read_text()
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
     assert max(len(cell) for line in rows for cell in line) <= 202
-    assert "1 criteria" in table and "**supported** \\*" in table
+    assert "1 stand on new criteria" in table
+    said = [(line[0], line[1], line[-1]) for line in rows[-4:]]
+    assert said == [
+        ("| short runs finish", "p = 5", "supported |"),
+        ("| long runs finish", "p = 7", "supported \\* |"),
+        ("| runs differ", "p = 5", "supported \\* |"),
+        ("| huge runs finish", "p = 5", "not run |"),
+    ]
+    assert "9 core-hours" in rows[-1] and rows[-3][3].startswith("b: 3 of 3")
     text = document.read_text()
-    assert "own.** Stands: short runs finish." in text and text.endswith("after\n")
+    assert "Stands: short runs finish; long runs finish*; runs differ*." in text and text.endswith(
+        "after\n"
+    )
     before = {file: file.read_bytes() for file in results.rglob("*.md")}
     record((), results, [document])
     assert before == {file: file.read_bytes() for file in results.rglob("*.md")}
