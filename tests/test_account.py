@@ -8,7 +8,7 @@ from dataclasses import replace
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mechint
@@ -153,16 +153,6 @@ def test_text_fits_the_width_and_thirty_lines_and_breaks_no_word(width: int) -> 
     assert made.verdict.upper() in text and words in text and "induction" in text
     head = text.partition(made.verdict.upper())[0].split()
     assert len(head) <= 40
-
-
-@settings(max_examples=25)
-@given(
-    st.integers(60, 160),
-    st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=80),
-)
-def test_any_headline_stays_within_any_width(width: int, words: str) -> None:
-    made = account(one=result("one", Finding(f"A {words}", "yes", YES.effect, 0.01, "x, 99")))
-    assert all(len(line) <= width for line in account_text(made, width).plain.splitlines())
 
 
 def test_a_summary_is_a_strip_and_a_small_table() -> None:

@@ -6,7 +6,6 @@ comparison_text([a, b], 100)      models side by side
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from mechint.probe.text import (
     summary_lines,
     wrap_line,
 )
+from mechint.system.progress import command_lines
 
 if TYPE_CHECKING:
     from mechint.account import Account, Quality
@@ -54,9 +54,12 @@ def account_text(account: Account, width: int = 100) -> Text:
     """The account of one model as styled text of at most `width` columns."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     out = Text()
-    tries = ((6, 4, True), (5, 4, True), (4, 4, True), (4, 2, True), (6, 4, False), (5, 4, False))
     lines: list[tuple[str, str]] = []
-    for most, looked_for, summary in (*tries, (4, 4, False), (3, 4, False)):
+    # what was looked for in vain goes before evidence, and evidence before the summary
+    for most, looked_for, summary in (
+        *((6, 4, True), (6, 2, True), (6, 1, True), (5, 1, True), (4, 1, True), (3, 0, True)),
+        *((6, 1, False), (5, 1, False), (4, 1, False), (3, 1, False)),
+    ):
         lines = list(_account_lines(account, width, most, looked_for, summary))
         if len(lines) <= MAX_LINES:
             break
@@ -126,22 +129,6 @@ def _heading(account: Account) -> str:
     return account.verdict if "[" in account.verdict else account.verdict.upper()
 
 
-def command_lines(command: str, width: int) -> list[str]:
-    """A command as what to do next, broken between words so that it runs as it stands.
-
-    >>> print(*command_lines("mechint explain m.pt --claim 'L0H0 attends self'", 40), sep="\\n")
-    next: mechint explain m.pt --claim \\
-          'L0H0 attends self'
-    """
-    lines, indent = ["next:"], " " * 5
-    for word in re.findall(r"'[^']*'|\S+", command):
-        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip() not in ("", "next:"):
-            lines[-1] += " \\"
-            lines.append(indent)
-        lines[-1] += f" {word}"
-    return lines
-
-
 def _count(number: int) -> str:
     """A count in at most five characters.
 
@@ -184,7 +171,9 @@ def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "
         from rich.console import Console
         from rich.table import Table
 
-        grid = Table("", *labels, box=None, header_style="dim", padding=(0, 1))
+        grid = Table(box=None, header_style="dim", padding=(0, 1))
+        for label in ("", *labels):
+            grid.add_column(label, overflow="fold")
         for name, values in rows:
             grid.add_row(name, *values)
         screen = Console(width=width)

@@ -27,7 +27,7 @@ from mechint.config.settings import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import load_plugin
-from mechint.system.progress import echo, leave_unread
+from mechint.system.progress import command_lines, echo, leave_unread
 from mechint.system.progress import print_line as print_error
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -163,7 +163,8 @@ class CliGroup(click.Group):
 
 def examples(*lines: str) -> str:
     """Command lines as the end of a help text."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    broken = [part for line in lines for part in command_lines(line, 58, " ")]
+    return "\b\nExamples:\n" + "\n".join(broken)
 
 
 def fail(message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def probes(name: str | None, as_json: bool) -> None:
     out = console()
     out.print(f"[bold]{name}[/bold]", soft_wrap=True)
     out.print(f"try: mechint analyze PATH --probe {name}\n", markup=False, soft_wrap=True)
-    out.print(prose(inspect.getdoc(probe)), markup=False, soft_wrap=True)
+    _print_prose(out, probe)
     _show_settings(out, probe.describe(), "settings")
     if probe.needs:
         out.print(f"\nneeds   {', '.join(probe.needs)}", markup=False)
@@ -130,7 +131,7 @@ def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]
 def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> None:
     out = console()
     out.print(f"[bold]{name}[/bold]")
-    out.print(prose(inspect.getdoc(type(task))), markup=False, soft_wrap=True)
+    _print_prose(out, type(task))
     given = task.to_dict()
     rows = [row | {"value": _shown(given[row["name"]])} for row in type(task).describe()]
     _show_settings(out, rows, "parameters")
@@ -173,14 +174,14 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     out.print(f"\nsource  {task.source}", markup=False)
 
 
-def prose(docstring: str | None) -> str:
-    """A docstring without its example and its markup.
-
-    >>> print(prose("More of it,\\n``x``.\\n\\n>>> 1\\n1"))
-    More of it,
-    x.
+def _print_prose(out: Console, kind: type) -> None:
+    """The docstring of a class without its example and its markup; lines that are indented, or
+    begin a list, stay lines.
     """
-    return (docstring or "").partition(">>>")[0].replace("`", "").strip()
+    text = (inspect.getdoc(kind) or "").partition(">>>")[0].replace("`", "").strip()
+    for line in re.sub(r"(?<!\n)\n(?![\n -])", " ", text).splitlines():
+        for part in hanging(line, out.width, 4 if line.startswith((" ", "-")) else 0) or [""]:
+            click.echo(part)
 
 
 def _shown(value: Any) -> str:

@@ -172,7 +172,8 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
     other that was tried.
     """
     held = [one if isinstance(one, Mapping) else one.to_dict() for one in audits]
-    out, groups, width = Text(title, "bold"), by_answer(held), min(max(width, MIN_WIDTH), MAX_WIDTH)
+    groups, width = by_answer(held), min(max(width, MIN_WIDTH), MAX_WIDTH)
+    out = Text().append("\n".join(line for line, _ in wrap_line(title, width, "")), "bold")
 
     def add(text: str, indent: str = "") -> None:
         for line, _ in wrap_line(text, width, "", indent):

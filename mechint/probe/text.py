@@ -56,13 +56,15 @@ def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
     """Every finding with its details, and every number of every probe with its null."""
     out = Text()
     for name, result in results.items():
-        out.append(f"\n{name}", "bold cyan")
-        out.append(f"  {result.question}\n", "dim")
+        out.append("\n")
+        for line, style in wrap_line(f"{name}  {result.question}", width, "bold cyan"):
+            out.append(f"{line}\n", style)
         for finding in result.findings:
             for line, style in finding_lines("", finding, width):
                 out.append(line.rstrip() + "\n", style)
             for label, value in finding.details.items():
-                out.append(f"{'':15}{label}: {_cell(value)}\n", "dim")
+                for part, _ in wrap_line(f"{'':15}{label}: {_cell(value)}", width, "", " " * 17):
+                    out.append(part + "\n", "dim")
         if (by_head := result.arrays.get("by_head")) is not None:
             label = result.units.get("by_head", "")
             out.append("".join(f"{line}\n" for line in head_lines(by_head, label, width)))

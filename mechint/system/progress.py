@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -75,6 +76,22 @@ def hanging(text: str, width: int, indent: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def command_lines(command: str, width: int, start: str = "next:") -> list[str]:
+    """A command behind `start`, broken between words so that it runs as it stands.
+
+    >>> print(*command_lines("mechint explain m.pt --claim 'L0H0 attends self'", 40), sep="\\n")
+    next: mechint explain m.pt --claim \\
+          'L0H0 attends self'
+    """
+    lines, indent = [start], " " * 5
+    for word in re.findall(r"'[^']*'|\S+", command):
+        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip() not in ("", start.strip()):
+            lines[-1] += " \\"
+            lines.append(indent)
+        lines[-1] += f" {word}"
+    return lines
 
 
 def console(*, err: bool = False) -> Console:

@@ -59,22 +59,6 @@ def test_every_probe_shows_itself(mechint: Command, name: str) -> None:
     assert "?" in result.stdout
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
-@pytest.mark.parametrize(
-    "command", ["tasks listops", "tasks groups", "tasks", "probes das", "probes"]
-)
-def test_no_word_is_broken_at_any_width(
-    mechint: Command, monkeypatch: pytest.MonkeyPatch, command: str, width: int
-) -> None:
-    """Text at any width has the words that are printed where nothing is wrapped."""
-    words = {}
-    for columns in (width, 1000):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        text = mechint(*command.split()).stdout
-        words[columns] = {word.strip("()=") for word in text.split()} - {"", "name", "value"}
-    assert words[width] <= words[1000]
-
-
 @pytest.mark.parametrize("name", TASKS.names())
 def test_examples_as_json_are_the_task_s_own(mechint: Command, name: str) -> None:
     found = json.loads(
