@@ -189,14 +189,16 @@ class Account(Shown):
     @property
     def _tests(self) -> list[tuple[str, Finding]]:
         """The tests of the programs that the verdict is from, as findings."""
-        stand = [one for one in self.programs if one["standing"] in STANDS]
-        if not stand:
+        standing = [audit for audit in self.programs if audit["standing"] in STANDS]
+        if not standing:
             return []
         from mechint.explanation.text import shown_tests
 
-        shown = [[one for one in shown_tests(each) if one.verdict == "yes"] for each in stand]
-        most = max(1, MAX_TESTS // max(1, len(stand)))
-        return [("explanation", one) for some in shown for one in some[:most]]
+        passed = [
+            [test for test in shown_tests(audit) if test.verdict == "yes"] for audit in standing
+        ]
+        each = max(1, MAX_TESTS // len(standing))  # tests of a program, at most
+        return [("explanation", test) for tests in passed for test in tests[:each]]
 
     @property
     def looked_for(self) -> list[tuple[str, Finding]]:
@@ -244,12 +246,11 @@ class Account(Shown):
     @property
     def hero(self) -> Figure | None:
         """The one figure to show first: that of the leading result, else the first there is."""
-        shown = [self.leading, *self.results.values()]
-        held = [one for one in shown if one is not None]
-        order = [(one, one.figures.get(one.hero)) for one in held]
-        order += [(one, figure) for one in held for figure in one.figures.values()]
-        told = (f.for_verdict(one.verdict) for one, f in order if f is not None and f.plots)
-        return next(told, None)
+        results = [*self.ranked[:1], *self.results.values()]
+        order = [(result, result.figures.get(result.hero)) for result in results]
+        order += [(result, figure) for result in results for figure in result.figures.values()]
+        drawn = (f.for_verdict(result.verdict) for result, f in order if f is not None and f.plots)
+        return next(drawn, None)
 
     @property
     def mechanisms(self) -> dict[str, str]:
@@ -273,29 +274,29 @@ class Account(Shown):
         """
         from mechint.explanation.text import by_answer
 
-        held = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
-        lead, each = self.mechanism, by_answer(held)
+        values = tuple(audit if isinstance(audit, Mapping) else audit.to_dict() for audit in audits)
+        lead, answers = self.mechanism, by_answer(values)
         if lead is None:
-            of_it = [one for one in held if one["standing"] in STANDS]
-        else:
-            known = [one for one in held if one["family"] in EXPLANATIONS]
-            of_it = [one for one in known if lead.probe in EXPLANATIONS[one["family"]].mechanisms]
-        verdict = explained("" if lead is None else self.verdict, of_it)
-        if self.verdict == NOT_ASKED and any(one["standing"] != "untested" for one in held):
+            told = [audit for audit in values if audit["standing"] in STANDS]
+        else:  # of the mechanism that leads
+            known = [audit for audit in values if audit["family"] in EXPLANATIONS]
+            told = [a for a in known if lead.probe in EXPLANATIONS[a["family"]].mechanisms]
+        verdict = explained("" if lead is None else self.verdict, told)
+        if self.verdict == NOT_ASKED and any(a["standing"] != "untested" for a in values):
             verdict = verdict or NOTHING
         scope = self.scope
         if verdict not in ("", self.verdict, NOTHING):
-            scope = scope.within([from_jsonable(Scope, of_it[0]["scope"])])
-            if lead is None and len(each) > 1:  # none of them speaks for the others
+            scope = scope.within([from_jsonable(Scope, told[0]["scope"])])
+            if lead is None and len(answers) > 1:  # no program speaks for the other answers
                 none = "No program of {} stands."
-                said = [explained("", [a for a in some if a in of_it]) for some in each]
-                names = [none.format(some[0]["scope"]["answers"]) for some in each]
-                verdict = " ".join(one or name for one, name in zip(said, names, strict=True))
+                said = [explained("", [a for a in of_answer if a in told]) for of_answer in answers]
+                names = [none.format(of_answer[0]["scope"]["answers"]) for of_answer in answers]
+                verdict = " ".join(words or name for words, name in zip(said, names, strict=True))
                 scope = replace(scope, answers="")
         if verdict in ("", NOTHING) and lead is None:
-            doubt = [one["short"] or one["name"] for one in held if one["standing"] == "unclear"]
+            doubt = [a["short"] or a["name"] for a in values if a["standing"] == "unclear"]
             verdict = f"Unclear: {doubt[0]}." if doubt else verdict
-        return replace(self, verdict=verdict or self.verdict, audits=held, scope=scope)
+        return replace(self, verdict=verdict or self.verdict, audits=values, scope=scope)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self, figures: bool = False) -> dict[str, Any]:
@@ -304,15 +305,15 @@ class Account(Shown):
             name: result.to_dict(arrays=figures, figures=figures)
             for name, result in self.results.items()
         }
-        told = [one["provenance"] for one in results.values()]
+        provenances = [result["provenance"] for result in results.values()]
         shared = {
             key: value
-            for key, value in (told[0] if told else {}).items()
-            if key != "probe" and all(one.get(key) == value for one in told)
+            for key, value in (provenances[0] if provenances else {}).items()
+            if key != "probe" and all(other.get(key) == value for other in provenances)
         }
-        for one in results.values():
-            own = one["provenance"]
-            one["provenance"] = {key: own[key] for key in own if key not in shared}
+        for result in results.values():
+            of_probe = result["provenance"]
+            result["provenance"] = {key: of_probe[key] for key in of_probe if key not in shared}
         return {
             "path": self.path,
             "title": self.title,

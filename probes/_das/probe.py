@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -50,7 +50,7 @@ class Alignment:
     """The best subspace for one variable, and what it is held against.
 
     random: interchange accuracies of random subspaces; arbitrary, untrained: of the same search for
-    arbitrary labels and in untrained models, one per seed, none where there are no such models.
+    arbitrary labels and in untrained models, one per seed.
     arbitrary_pairs: the fewest that one of those for arbitrary labels is of.
     """
 
@@ -62,7 +62,7 @@ class Alignment:
     arbitrary: Sequence[float]
     untrained: Sequence[float]
     arbitrary_pairs: int
-    readers: controls.ReaderSplit | None = field(default=None)
+    readers: controls.ReaderSplit | None
 
 
 @dataclass(frozen=True)
@@ -185,31 +185,31 @@ class DAS(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         variables = choose_variables(subject, self.variable)
-        aligned = [self.align(subject, one, seed) for one in variables]
-        aligned.sort(key=lambda one: one.best.verdict(self.rule) != "variable")  # stable
+        alignments = [self.align(subject, variable, seed) for variable in variables]
+        # those that hold their variable first, in the order of the variables
+        alignments.sort(key=lambda alignment: alignment.best.verdict(self.rule) != "variable")
         report = Report(self, subject)
-        first, *others = aligned
+        first, *others = alignments
         self._record(report, subject, first)
         nulls = [
-            self._nulls(report, one, f".{one.variable.name}" * (i > 0))
-            for i, one in enumerate(aligned)
+            self._nulls(report, alignment, f".{alignment.variable.name}" * (place > 0))
+            for place, alignment in enumerate(alignments)
         ]
         report.table("sweep", sweep_table(first.cells, self.rule))
         if others:
-            report.table("variables", variables_table(aligned, self.rule))
+            report.table("variables", variables_table(alignments, self.rule))
         report.array("subspace", first.best.subspace.cpu().numpy())
         report.array("loss", np.array(first.best.losses))
         report.figure("sweep", sweep_figure(first))
         report.hero("sweep")
-        said = [self._say(report, one, *held) for one, held in zip(aligned, nulls, strict=True)]
-        held = [
-            one
-            for one, said_of_it in zip(aligned, said, strict=True)
-            if said_of_it == "yes" and one.best.verdict(self.rule) == "variable"
-        ]
-        report.metric("variables_held", [one.variable.name for one in held])
-        if held:
-            report.lead(f"{_subspace(held[0].best)} holds {held[0].variable.name}.")
+        holding = list[Alignment]()
+        for alignment, (names, few) in zip(alignments, nulls, strict=True):
+            verdict = self._say(report, alignment, names, few)
+            if verdict == "yes" and alignment.best.verdict(self.rule) == "variable":
+                holding.append(alignment)
+        report.metric("variables_held", [alignment.variable.name for alignment in holding])
+        if holding:
+            report.lead(f"{_subspace(holding[0].best)} holds {holding[0].variable.name}.")
         return report.result()
 
     @property
@@ -233,11 +233,10 @@ class DAS(Probe):
             best = choose_cell(cells, self.rule)
         test = SwapSite(subject, drawn.test, *best.place)
         random = controls.random_accuracies(subject, test, best.dimension, self.null_samples, seed)
-        seeds = [{**fitting, "seed": one} for one in range(seed, seed + self.control_seeds)]
-        arbitrary = [
-            controls.arbitrary_accuracy(subject, variable, best, drawn, one) for one in seeds
-        ]
-        untrained = [controls.untrained_accuracy(subject, best, drawn, one) for one in seeds]
+        # each control searches anew with its own seed; the best of each kind counts
+        fits = [{**fitting, "seed": seed + i} for i in range(self.control_seeds)]
+        arbitrary = [controls.arbitrary_accuracy(subject, variable, best, drawn, f) for f in fits]
+        untrained = [controls.untrained_accuracy(subject, best, drawn, f) for f in fits]
         readers = controls.reader_split(subject, test, best.subspace)
         accuracies, pairs = zip(*arbitrary, strict=True)
         return Alignment(
@@ -259,25 +258,25 @@ class DAS(Probe):
         return [(subject.check_hook(hook), pos) for hook in hooks]
 
     # --- what is recorded and said ----------------------------------------------------------------
-    def _nulls(self, report: Report, one: Alignment, ending: str) -> tuple[list[str], str]:
+    def _nulls(self, report: Report, alignment: Alignment, ending: str) -> tuple[list[str], str]:
         """Record what the variable's subspace is held against; the names of the nulls, and the
         reason for which not even a perfect subspace is told from a control, "" where one is.
         """
-        best, examples, few = one.best, one.drawn.examples, ""
+        best, examples, few = alignment.best, alignment.drawn.examples, ""
         how = f"random subspaces of {counted(best.dimension, 'dimension')} at {best.where}"
-        report.metric(f"iia{ending}", best.iia, null=one.random, how=how)
+        report.metric(f"iia{ending}", best.iia, null=alignment.random, how=how)
         names = [f"iia{ending}"]
-        pairs = len(one.drawn.test) if examples is None else examples // 2
+        # of a sample, pairs that share an example are no independent observations
+        pairs = len(alignment.drawn.test) if examples is None else examples // 2
+        arbitrary_pairs = min(pairs, alignment.arbitrary_pairs)
         for name, found, control, its_pairs in (
-            ("arbitrary", one.arbitrary, "arbitrary labels", min(pairs, one.arbitrary_pairs)),
-            ("untrained", one.untrained, report.subject.control, pairs),
+            ("arbitrary", alignment.arbitrary, "arbitrary labels", arbitrary_pairs),
+            ("untrained", alignment.untrained, report.subject.control, pairs),
         ):
-            if not found:
-                continue
             report.metric(f"iia_{name}{ending}", max(found))
             how = f"the best of {len(found)} searches with {control}"
             how += f", corrected for {pairs} pairs that share no example" * (examples is not None)
-            # of a sample, pairs that share an example are not told apart by chance
+            # the observed accuracy, and a perfect one: what not even that beats decides nothing
             null, perfect = (
                 controls.difference(
                     f"iia_above_{name}{ending}",
@@ -297,12 +296,12 @@ class DAS(Probe):
                 few += f"{max(found):.2f}: give more examples"
         return names, few
 
-    def _record(self, report: Report, subject: Subject, one: Alignment) -> None:
+    def _record(self, report: Report, subject: Subject, alignment: Alignment) -> None:
         """The metrics of the variable that leads."""
         assert subject.task is not None
-        best, test, variable = one.best, one.drawn.test, one.variable
+        best, test, variable = alignment.best, alignment.drawn.test, alignment.variable
         groups, values = told_apart(variable, test)
-        minimal = one.drawn.minimal
+        minimal = alignment.drawn.minimal
         report.update(
             {
                 "variable": variable.name,
@@ -311,33 +310,32 @@ class DAS(Probe):
                 "dimension": best.dimension,
                 "verdict": best.verdict(self.rule),
                 "iia_changed": mean(best.correct[test.changed]),
-                "iia_random": float(np.mean(one.random)),
+                "iia_random": float(np.mean(alignment.random)),
                 "iia_full_swap": best.full_swap,
                 "iia_full_swap_minimal": best.full_swap_minimal,
                 "input_share": best.input_share,
                 "decoded": best.decoded,
-                "held_at": _held_at(one, self.rule),
+                "held_at": _held_at(alignment, self.rule),
                 "values": values,
                 "values_told_apart": groups,
                 "pairs_held_out": len(test),
-                "pairs_trained_on": len(one.drawn.train),
+                "pairs_trained_on": len(alignment.drawn.train),
                 "minimal_pairs": 0 if minimal is None else len(minimal),
             }
         )
-        report.metric("inputs_unseen", one.drawn.unseen, unit="share of held-out pairs")
+        report.metric("inputs_unseen", alignment.drawn.unseen, unit="share of held-out pairs")
         if best.place[0].endswith("attn.hook_z"):
             report.metric("by_head", shares_of_heads(subject, best), unit="share of the subspace")
-        for name, found in (("arbitrary", one.arbitrary), ("untrained", one.untrained)):
-            if found:
-                report.metric(f"iia_{name}_by_seed", list(found))
-        if one.readers is not None:
-            split = one.readers
+        for name, found in (("arbitrary", alignment.arbitrary), ("untrained", alignment.untrained)):
+            report.metric(f"iia_{name}_by_seed", list(found))
+        if alignment.readers is not None:
+            split = alignment.readers
             report.update(
                 {"null_space_share": split.null_share, "iia_row_space": split.row_accuracy}
             )
-        if one.drawn.examples is not None:
-            held = {"examples_held_out": one.drawn.examples}
-            report.update({**held, "counterfactuals_apart": one.drawn.apart})
+        if alignment.drawn.examples is not None:
+            held = {"examples_held_out": alignment.drawn.examples}
+            report.update({**held, "counterfactuals_apart": alignment.drawn.apart})
         if len(subject.task.outputs) > 1:
             by_output = {
                 output.name: mean(best.correct[:, i])
@@ -346,13 +344,14 @@ class DAS(Probe):
             }
             report.metric("iia_by_output", by_output)
 
-    def _say(self, report: Report, one: Alignment, nulls: Sequence[str], few: str) -> str:
-        best, name, pairs = one.best, one.variable.name, len(one.drawn.test)
-        verdict, examples, alone = best.verdict(self.rule), one.drawn.examples, self.hook is None
+    def _say(self, report: Report, alignment: Alignment, nulls: Sequence[str], few: str) -> str:
+        best, name, pairs = alignment.best, alignment.variable.name, len(alignment.drawn.test)
+        verdict, examples = best.verdict(self.rule), alignment.drawn.examples
+        readers, alone = alignment.readers, self.hook is None
         # what no place decodes may be held in a code that nothing decodes but the model
         or_inputs = verdict == "inputs" and alone
         found = verdict == "variable" or or_inputs
-        unused = found and one.readers and one.readers.falls_short(best.iia, self.threshold, pairs)
+        unused = found and readers and readers.falls_short(best.iia, self.threshold, pairs)
         denied = {
             "inputs": f"{best.where} carries the inputs of {name}, not {name} itself.",
             "inconsistent": f"Swapping all of {best.where} does not swap {name}.",
@@ -365,7 +364,7 @@ class DAS(Probe):
             doubt += f"{MIN_EXAMPLES} of them: give more, a third is held out"
         elif verdict != "variable":
             doubt = ""
-        elif not few and alone and _is_tautology(report.subject, one):
+        elif not few and alone and _is_tautology(report.subject, alignment):
             unclear = f"Whether a subspace holds {name} before the last stream is unclear."
             doubt = f"it was found in {best.where} alone, which holds the answer of any right model"
         return report.finding(
@@ -378,7 +377,7 @@ class DAS(Probe):
                 ),
                 unclear=unclear,
                 doubt=doubt,
-                caveat=UNDECODED if or_inputs else _caveat(one),
+                caveat=UNDECODED if or_inputs else _caveat(alignment),
                 causal=True,
             ),
             Effect.of(report.nulls[nulls[0]], "of answers", "swapped", "random subspaces"),
@@ -397,9 +396,13 @@ def choose_variables(subject: Subject, name: str | None) -> list[Variable]:
     assert task is not None
     if name is not None:
         return [choose_variable(task, name)]
-    reached = [one for one in task.variables.values() if _reached(task, one, asked_answer(subject))]
-    composed = [one for one in reached if len(one.positions) != 1]
-    composed.sort(key=lambda one: _is_answer(subject, one))  # stable
+    reached = [
+        variable
+        for variable in task.variables.values()
+        if _reached(task, variable, asked_answer(subject))
+    ]
+    composed = [variable for variable in reached if len(variable.positions) != 1]
+    composed.sort(key=lambda variable: _is_answer(subject, variable))  # stable
     return composed[:MOST_VARIABLES] or reached[:1] or [choose_variable(task, None)]
 
 
@@ -412,11 +415,11 @@ def _is_answer(subject: Subject, variable: Variable) -> bool:
     return bool((labels == labels[0]).all())
 
 
-def _is_tautology(subject: Subject, one: Alignment) -> bool:
+def _is_tautology(subject: Subject, alignment: Alignment) -> bool:
     """Return True where the variable is the answer, and its place is what the unembedding reads."""
-    hook, pos = one.best.place
+    hook, pos = alignment.best.place
     last = f"blocks.{subject.n_layers - 1}.hook_resid_post"
-    return pos is None and hook == last and _is_answer(subject, one.variable)
+    return pos is None and hook == last and _is_answer(subject, alignment.variable)
 
 
 def _reached(task: Task, variable: Variable, answer: int | None) -> bool:
@@ -446,20 +449,20 @@ def _subspace(cell: SiteCell) -> str:
     return f"{article} {cell.dimension}-dimensional subspace of {cell.where}"
 
 
-def _held_at(one: Alignment, rule: CellRule) -> list[str]:
+def _held_at(alignment: Alignment, rule: CellRule) -> list[str]:
     """Other places whose best subspace holds the variable, without controls."""
-    held = [cell.where for cell in one.cells if cell.verdict(rule) == "variable"]
-    return [where for where in dict.fromkeys(held) if where != one.best.where]
+    held = [cell.where for cell in alignment.cells if cell.verdict(rule) == "variable"]
+    return [where for where in dict.fromkeys(held) if where != alignment.best.where]
 
 
-def _caveat(one: Alignment) -> str:
+def _caveat(alignment: Alignment) -> str:
     """One clause that limits what the finding says."""
-    groups, values = told_apart(one.variable, one.drawn.test)
+    groups, values = told_apart(alignment.variable, alignment.drawn.test)
     if groups < values:
         return f"answers tell its {values} values apart in {groups} groups only"
-    if one.drawn.minimal is None:
+    if alignment.drawn.minimal is None:
         return "no pair differs in the variable alone"
-    if one.drawn.examples is not None and not one.drawn.apart:
+    if alignment.drawn.examples is not None and not alignment.drawn.apart:
         return "counterfactuals of held-out examples were trained on"
     return ""
 
@@ -472,16 +475,16 @@ MOST_SITES = 16
 def sweep_table(cells: Sequence[SiteCell], rule: CellRule) -> Table:
     """A row per site and dimension."""
     columns: dict[str, Sequence[Any]] = {
-        "hook": [one.place[0] for one in cells],
-        "pos": ["answer" if one.place[1] is None else one.place[1] for one in cells],
-        "dimension": [one.dimension for one in cells],
-        "iia": [one.iia for one in cells],
-        "iia_train": [one.trained for one in cells],
-        "iia_full_swap": [one.full_swap for one in cells],
-        "iia_full_swap_minimal": [one.full_swap_minimal for one in cells],
-        "input_share": [one.input_share for one in cells],
-        "decoded": [one.decoded for one in cells],
-        "verdict": [one.verdict(rule) for one in cells],
+        "hook": [cell.place[0] for cell in cells],
+        "pos": ["answer" if cell.place[1] is None else cell.place[1] for cell in cells],
+        "dimension": [cell.dimension for cell in cells],
+        "iia": [cell.iia for cell in cells],
+        "iia_train": [cell.trained for cell in cells],
+        "iia_full_swap": [cell.full_swap for cell in cells],
+        "iia_full_swap_minimal": [cell.full_swap_minimal for cell in cells],
+        "input_share": [cell.input_share for cell in cells],
+        "decoded": [cell.decoded for cell in cells],
+        "verdict": [cell.verdict(rule) for cell in cells],
     }
     units = {name: "share of pairs" for name in columns if name.startswith("iia")}
     caption = (
@@ -496,40 +499,38 @@ def sweep_table(cells: Sequence[SiteCell], rule: CellRule) -> Table:
 def variables_table(aligned: Sequence[Alignment], rule: CellRule) -> Table:
     """A row per variable: its best subspace and what it is held against."""
     columns: dict[str, Sequence[Any]] = {
-        "variable": [one.variable.name for one in aligned],
-        "where": [one.best.where for one in aligned],
-        "dimension": [one.best.dimension for one in aligned],
-        "iia": [one.best.iia for one in aligned],
-        "iia_random": [float(np.mean(one.random)) for one in aligned],
-        "iia_arbitrary": [max(one.arbitrary) for one in aligned],
-        "iia_full_swap_minimal": [one.best.full_swap_minimal for one in aligned],
-        "verdict": [one.best.verdict(rule) for one in aligned],
+        "variable": [alignment.variable.name for alignment in aligned],
+        "where": [alignment.best.where for alignment in aligned],
+        "dimension": [alignment.best.dimension for alignment in aligned],
+        "iia": [alignment.best.iia for alignment in aligned],
+        "iia_random": [float(np.mean(alignment.random)) for alignment in aligned],
+        "iia_arbitrary": [max(alignment.arbitrary) for alignment in aligned],
+        "iia_full_swap_minimal": [alignment.best.full_swap_minimal for alignment in aligned],
+        "verdict": [alignment.best.verdict(rule) for alignment in aligned],
     }
     units = {name: "share of pairs" for name in columns if name.startswith("iia")}
     return Table(columns, "One row per variable, at its best site.", units)
 
 
-def sweep_figure(one: Alignment) -> figures.Figure:
+def sweep_figure(alignment: Alignment) -> figures.Figure:
     """The best dimension of every site, beside the controls."""
     sites: dict[str, SiteCell] = {}
-    for cell in one.cells:
+    for cell in alignment.cells:
         if cell.where not in sites or cell.iia > sites[cell.where].iia:
             sites[cell.where] = cell
     shown = sorted(sites.values(), key=lambda cell: -cell.iia)[:MOST_SITES]
-    levels = {"arbitrary labels": max(one.arbitrary)}
-    if one.untrained:
-        levels["untrained model"] = max(one.untrained)
-    mean, std = float(np.mean(one.random)), float(np.std(one.random))
+    searches = {"arbitrary labels": alignment.arbitrary, "untrained model": alignment.untrained}
+    mean, std = float(np.mean(alignment.random)), float(np.std(alignment.random))
     return figures.bars(
         [f"{cell.where}, {cell.dimension} dim." for cell in shown],
         {
             "best subspace": [cell.iia for cell in shown],
             "whole activation": [cell.full_swap for cell in shown],
         },
-        title=f"Interchange of {one.variable.name}",
+        title=f"Interchange of {alignment.variable.name}",
         x_title="site and dimension of its best subspace",
         y_title="interchange intervention accuracy (0–1)",
-        levels=levels,
+        levels={name: max(found) for name, found in searches.items()},
         null=(mean, mean - 2 * std, mean + 2 * std),
         horizontal=True,
         caption=(
