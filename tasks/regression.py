@@ -197,15 +197,6 @@ class RegressionMixture(RegressionTask):
         """Σ_{i > width} u_(i): the mixture loss of the best encoder of `width` columns."""
         return float(self.utilities.flatten().sort(descending=True).values[width:].sum())
 
-    def task_losses(self, width: int) -> Float[Tensor, " task"]:
-        """(task,) L_t = Σ_{j > kept} λ_{t,j} under the best encoder of `width` columns."""
-        return torch.stack(
-            [
-                spectrum[kept:].sum()
-                for spectrum, kept in zip(self.spectra, self.retained_features(width), strict=True)
-            ]
-        )
-
     def common(self, mass: float = 0.75) -> tuple[int, ...]:
         """The smallest set of most frequent tasks whose priors add up to `mass` or more."""
         return tuple(range(int((self.priors.cumsum(0) < mass - 1e-12).sum()) + 1))[: self.n_tasks]

@@ -221,16 +221,6 @@ def features_held(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model
     return captured({"W_enc": p["W_enc"].double()}, task).sum(-1)
 
 
-def residual(
-    p: Parameters, task: RegressionTruth, common: tuple[int, ...]
-) -> Float[Tensor, "*model"]:
-    """ρ_C = Tr((I - P) M_C), what is left of the signal of the tasks `common` (Theorem 4)."""
-    exact = {"W_enc": p["W_enc"].double()}
-    return (task_losses(exact, task) * task.priors.double().to(exact["W_enc"].device))[
-        ..., list(common)
-    ].sum(-1)
-
-
 def measures(p: Parameters, task: RegressionTruth) -> dict[str, Float[Tensor, "*model"]]:
     """Features held of every task, "features.T", each (...,)."""
     held = features_held(p, task)

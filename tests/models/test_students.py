@@ -143,23 +143,6 @@ def test_the_batch_loss_estimates_the_population_loss():
     )
 
 
-def test_the_population_gradient_is_that_of_theorem_4():
-    p = bottleneck.initialize(bottleneck_config(decoder="optimal"), 5)
-    encoder = p["W_enc"].double().requires_grad_()
-    bottleneck.population_loss(
-        {"W_enc": encoder}, bottleneck_config(decoder="optimal"), MIXTURE
-    ).backward()
-    q = encoder.detach()  # orthonormal at the start
-    covariance = torch.einsum("t,tri,trj->ij", MIXTURE.priors, MIXTURE.readouts, MIXTURE.readouts)
-    expected = -2 * (torch.eye(12, dtype=torch.float64) - q @ q.T) @ covariance @ q
-    torch.testing.assert_close(encoder.grad, expected, rtol=1e-5, atol=1e-6)
-    bound = 2 * math.sqrt(
-        torch.linalg.eigvalsh(covariance).max()
-        * bottleneck.residual({"W_enc": q}, MIXTURE, (0, 1, 2))
-    )
-    assert encoder.grad.norm() <= bound
-
-
 def test_bottleneck_module_runs_what_the_functions_compute():
     model = LinearBottleneck(bottleneck_config(), seed=2)
     batch = MIXTURE.sample(16, seed=0)
