@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import shutil
 import signal
 import sys
 import types
@@ -137,31 +135,6 @@ def at_every_write(root: Path, act: Callable[[str], None]) -> None:
         act(f"{event} {arguments[0]}")
 
     sys.addaudithook(hook)
-
-
-def snapshots_at_writes(root: Path, into: Path) -> None:
-    """Copy `root` as a kill would leave it at each write: to ``into/0001`` and so on, once each."""
-    seen, numbers = set(), itertools.count(1)
-
-    def copy(event: str) -> None:
-        place = into / f"{next(numbers):04d}"
-        if root.exists():
-            shutil.copytree(root, place)
-        else:
-            place.mkdir(parents=True)
-        if event.startswith("open") and event.endswith("metrics.jsonl"):
-            directory = place / Path(event.removeprefix("open ")).relative_to(root).parent
-            with (directory / "metrics.jsonl").open("a") as file:
-                file.write('{"step')  # cut short
-        content = tuple(
-            (str(path.relative_to(place)), path.read_bytes() if path.is_file() else b"")
-            for path in sorted(place.rglob("*"))
-        )
-        if hash(content) in seen:
-            shutil.rmtree(place)
-        seen.add(hash(content))
-
-    at_every_write(root, copy)
 
 
 @pytest.fixture

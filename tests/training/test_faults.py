@@ -30,7 +30,6 @@ from tests.training.conftest import (
     at_every_write,
     files_of,
     in_child,
-    snapshots_at_writes,
     start_child,
     stopped_at,
     tiny,
@@ -257,6 +256,7 @@ def full_from(number: int) -> Callable[[str], None]:
 GOAL = {"stop_accuracy": 0.3, "evaluate_every": 5, "steps": 60, "lr": 1e-2}
 """Models that stop early, each at another step."""
 CASES = {
+    "killed": (killed_at, (4,), {}, [(n,) for n in range(1, 50)]),
     "killed, and killed again": (killed_at, (4, 5), {}, [(20, 6, 3), (59, 19, 3)]),
     "killed beside models that stop": (killed_at, (0, 1, 2), GOAL, [(n,) for n in (30, 64, 98)]),
     "a full disk": (full_from, (4, 5), {}, [(n,) for n in range(1, 100, 9)]),
@@ -287,26 +287,6 @@ def test_a_run_that_ends_at_any_write_goes_on(tmp_path: Path, eager: None, case:
         assert [(run.status, run.step) for run in runs] == ends
         assert files_of(out) == files_of(tmp_path / "whole"), some
     assert set(ended) <= {0, KILLED} and KILLED in ended
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("seeds", [(4,), (4, 5, 6)], ids=["alone", "ensemble"])
-def test_every_crash_point(tmp_path: Path, eager: None, seeds: tuple[int, ...]) -> None:
-    out, kept = tmp_path / "out", tmp_path / "snapshots"
-
-    def work() -> None:
-        snapshots_at_writes(out, kept)
-        tiny(out, seeds)
-
-    assert in_child(work) == 0
-    expected, points = files_of(out), sorted(kept.iterdir())
-    assert len(points) > 20 * len(seeds), "configurations, metrics, checkpoints, commits"
-    for point in points:
-        shutil.rmtree(out)
-        point.rename(out)
-        runs = tiny(out, seeds, resume=True)
-        assert {run.status for run in runs} == {"finished"}, point.name
-        assert files_of(out) == expected, point.name
 
 
 def test_a_full_disk_takes_nothing_that_was_there(whole: dict[str, Path], tmp_path: Path) -> None:
