@@ -66,15 +66,37 @@ def configured(folder: Path, **values: Any) -> None:
         ("GPT2", {}),
         ("Llama", {}),
         ("Llama", {"rope_parameters": LLAMA3}),
+        ("Llama", {"attention_bias": True}),
         ("Mistral", {}),
         ("Qwen2", {}),
         ("Qwen3", {}),
     ],
-    ids=["GPT-2", "Llama", "Llama 3", "Mistral", "Qwen2", "Qwen3"],
+    ids=["GPT-2", "Llama", "Llama 3", "biases", "Mistral", "Qwen2", "Qwen3"],
 )
 def test_what_is_expressed_is_native(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
     made(kind, **settings).save_pretrained(tmp_path)
     check(tmp_path, 16 if kind == "GPT2" else 60)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("Llama", {"mlp_bias": True}, "model.layers.0.mlp.gate_proj.bias"),
+        ("Mistral", {"sliding_window": 8}, "sliding_window=8"),
+        ("Gemma2", {}, "model_type=gemma2"),
+        ("GPTNeoX", {"num_key_value_heads": 4}, "model_type=gpt_neox"),
+        (
+            "Llama",
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+            "rope_type=linear",
+        ),
+    ],
+)
+def test_what_a_hooked_transformer_lacks_goes_through_the_bridge(
+    kind: str, settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    made(kind, **settings).save_pretrained(tmp_path)
+    assert said in check(tmp_path, native=False).extra["through the bridge for"]
 
 
 @pytest.mark.parametrize("kind", ["GPT2", "Llama"])

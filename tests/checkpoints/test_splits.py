@@ -10,7 +10,7 @@ import torch
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.reader import SplitRule, known_split
 from mechint.registry import TASKS
-from tests.checkpoints.bases import native, pizza, progress_measures
+from tests.checkpoints.bases import pizza, progress_measures
 from tests.checkpoints.test_pair_networks import rep_theory
 from tests.checkpoints.test_readers import randoms
 
@@ -45,14 +45,6 @@ def test_a_split_belongs_to_the_task_the_file_names():
     assert known_split(rule, "modular-arithmetic", same, other) is None
     assert known_split(rule, "groups", {}, task) is None
     assert known_split(None, "modular-arithmetic", same, task) is None
-
-
-def test_mechints_own_files_keep_their_own_split(tmp_path):
-    subject = load_checkpoint(native(tmp_path)).subject()
-    expected = subject.task.split(2)
-    assert {name: index.tolist() for name, index in subject.split.items()} == {
-        name: index.tolist() for name, index in expected.items()
-    }
 
 
 def test_where_the_split_is_not_known_there_is_none(tmp_path):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.config import TrainConfig
-from mechint.training import spec, train_many
 from mechint.training.loss import combined, cross_entropies, stablemax
 from mechint.training.optimizer import Optimizer, orthogonalize
 from mechint.training.parameters import FlatParameters
@@ -143,16 +142,6 @@ def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
         moved = flat.views[name][0].detach() - theta
         assert torch.allclose(moved, -(gradients[name] - along * theta))
         assert abs(float((moved * theta).sum())) < 1e-10
-
-
-@pytest.mark.full
-def test_one_ensemble_holds_different_muon_rates() -> None:
-    options = {**BRIEF, "optimizer": "muon"}
-    specs = [spec(ADDITION, SMALL, {**options, "muon_lr": rate}) for rate in (0.01, 0.05)]
-    together = train_many(specs)
-    for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
-        assert run.final["train.loss"] == pytest.approx(alone.final["train.loss"], rel=2e-3)
-    assert together[0].final["train.loss"] != together[1].final["train.loss"]
 
 
 def test_losses_over_ln_q_are_those_of_one_division():

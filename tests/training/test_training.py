@@ -125,6 +125,7 @@ def test_one_ensemble_holds_different_rates_and_labels() -> None:
         spec(TASK, SMALL, {**BRIEF, "lr": 1e-3}),
         spec(TASK, SMALL, {**BRIEF, "weight_decay": 0.0, "min_lr": 1e-4}),
         spec(shuffled, SMALL, BRIEF, seed=3),
+        *(spec(TASK, SMALL, {**BRIEF, "optimizer": "muon", "muon_lr": r}) for r in (0.01, 0.05)),
     ]
     together = train_many(specs)
     for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
@@ -187,14 +188,6 @@ def test_training_on_every_input_evaluates_those_alone() -> None:
     assert 0 <= part.final["train.accuracy"] <= 1 and "test.accuracy" not in part.final
 
 
-def test_a_name_is_no_task() -> None:
-    name: object = "modular-arithmetic"
-    with pytest.raises(
-        ParameterError, match=r"expected a task: tasks\.make\('modular-arithmetic'\)"
-    ):
-        spec(name, SMALL, BRIEF)  # type: ignore[arg-type]
-
-
 def test_students_descend_the_population_loss_to_the_closed_form() -> None:
     task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
     training = {
@@ -226,16 +219,12 @@ def interrupting(step: int):
     return progress
 
 
-def test_resume_of_a_finished_run_trains_nothing(tmp_path: Path) -> None:
-    (first,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run")
-    before = (tmp_path / "run" / "ckpt.pt").stat().st_mtime_ns
-    (again,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run", resume=True)
-    assert again.metrics == first.metrics
-    assert (tmp_path / "run" / "ckpt.pt").stat().st_mtime_ns == before
-
-
 def test_a_directory_keeps_its_run(tmp_path: Path) -> None:
-    train(TASK, SMALL, BRIEF, out=tmp_path / "run")
+    """A run that is finished is not trained again."""
+    (first,), file = train(TASK, SMALL, BRIEF, out=tmp_path / "run"), tmp_path / "run" / "ckpt.pt"
+    before = file.stat().st_mtime_ns
+    (again,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run", resume=True)
+    assert (again.metrics, file.stat().st_mtime_ns) == (first.metrics, before)
     with pytest.raises(RunError, match="holds this run already; --resume"):
         train(TASK, SMALL, BRIEF, out=tmp_path / "run")
     with pytest.raises(RunError, match=r"train.lr is 0.005 there, 0.1 here"):
@@ -350,9 +339,16 @@ def test_more_models_than_an_ensemble_holds_train_in_turns(monkeypatch) -> None:
         assert run.final == pytest.approx(together.final, rel=1e-3)
 
 
-def test_a_model_cannot_contradict_its_task() -> None:
-    with pytest.raises(ParameterError, match="d_vocab follows from the task"):
-        spec(TASK, {"d_vocab": 5})
+@pytest.mark.parametrize(
+    ("task", "model", "said"),
+    [
+        ("composition", SMALL, r"expected a task: tasks\.make\('composition'\)"),
+        (TASK, {"d_vocab": 5}, "d_vocab follows from the task"),
+    ],
+)
+def test_a_name_and_a_model_of_another_task_are_refused(task: Any, model: Any, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        spec(task, model, BRIEF)
 
 
 @pytest.mark.full

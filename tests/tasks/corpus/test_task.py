@@ -42,13 +42,6 @@ def log_likelihood(machine, tokens: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_entropies_are_what_texts_cost_under_the_true_model(automaton):
-    machine, _ = automaton
-    short, _ = machine.draw(4000, 24, np.random.default_rng(1))
-    position = -log_likelihood(machine, short).mean(0)
-    np.testing.assert_allclose(position, machine.occupancy(24) @ machine.entropies, atol=0.12)
-
-
 def test_the_best_loss_on_templates_alone_is_the_closed_form():
     """Which template is not read; then x, and y above x in one of the two, of which z follows."""
     y = (np.mean(np.log(np.arange(1, 16))) + np.log(16)) / 2
