@@ -152,8 +152,9 @@ def failing_class_by(bench: Bench, reading: Sequence[Part]) -> str:
     own, values = bench.own_logits[rows].argmax(1), bench.values(rows)
     classes = {f"{name} == {{}}": one.cpu() for name, one in values.items()}
     features = reading[-1].features if reading else None
-    right = program_answers(bench, rows, features) == own
-    return failing_class(right, {**classes, "the model's answer {}": own}, HALF_RIGHT)
+    answers = program_answers(bench, rows, features)
+    said = failing_class(answers == own, {**classes, "the model's answer {}": own}, HALF_RIGHT)
+    return said or clear_errors(bench.own_logits[rows], answers == own, answers)
 
 
 def audit_of_branches(bench: Bench, explanation: Explanation, program: SourceProgram) -> Audit:

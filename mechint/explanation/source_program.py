@@ -36,7 +36,7 @@ MAX_TITLE = 60
 """Letters of an answer up to which variables are written out in a title."""
 TIES = ", but for ties"
 """Of a title, where several answers are tied on some inputs, and it is not said which comes."""
-WHATEVER = ", whatever the input"
+WHATEVER = ", for all of these inputs"
 """The end of the title of a constant."""
 MAX_COMPARED = 8
 """Places from each end whose tokens are compared, in classes of inputs."""

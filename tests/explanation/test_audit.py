@@ -107,6 +107,8 @@ def test_a_program_of_a_task_that_fails_a_class_is_incomplete() -> None:
         assert ("0 of 25 inputs with a == 3" in found.reason) == bool(odd)
     odd, bench = 1, stub(answer, 25)
     assert failing_class_by(bench, []) != ""
+    unnamed = stub(lambda own, edits: (own["sum"] + ((own["a"] + own["sum"]) % 25 == 3)) % 25, 25)
+    assert "25 of 625 inputs are clearly" in failing_class_by(unnamed, [])
     none = Program("none", bench.program.steps, ((None,),))
     assert failing_class_by(bench.under(none), []) == ""  # it gives no answer
     bench.__dict__["slices"] = [slice(0, 3), slice(3, 25)]

@@ -210,6 +210,8 @@ def test_routes_without_a_null_can_only_refute(told: Any) -> None:
     for measured, refutes in ((of(0.99, 0.2), False), (of(0.99), True)):
         (test,) = told(program(), routed=measured).tests["path patching"]
         assert test.refutes == refutes
+    (test,) = told(program(), routed=[of(0.99, 0.2), of(0.5, 0.9)]).tests["path patching"]
+    assert (test.value, test.effect.baseline) == (0.99, 0.9)  # that of several others of each
     assert "path patching" not in told(program(heads={})).tests
 
 

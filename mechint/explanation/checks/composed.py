@@ -179,8 +179,18 @@ def attention(
         none = share("path patching", ", ".join(claims), claims, Measured(0, 0))
         return [none] if claims else []
     fixed = [head for head in program.fixed if head in heads]
-    patterns = {head: pattern_of(sources, head, rule) for head, rule in heads.items()}
-    measured = routed(sources, patterns, fixed, seed, partial(says_otherwise, sources, program))
+    several = sources.repeated(PAIRS)  # the keys of several others for each input, as a null
+    measured, null = (
+        routed(
+            some,
+            {head: pattern_of(some, head, rule) for head, rule in heads.items()},
+            fixed,
+            seed,
+            partial(says_otherwise, some, program),
+        )
+        for some in (sources, several)
+    )
+    measured = replace(measured, null_hits=null.null_hits, null_n=null.null_n)
     # without a null the prompts do not tell these rules from constant ones
     target, claims = f"attention of {', '.join(heads)} as named", program.route_claims(heads)
     silent = not measured.null_n
