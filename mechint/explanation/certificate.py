@@ -260,5 +260,6 @@ def _leads(
 
 
 def _digest(model: Any) -> str:
-    """A digest of the weights."""
-    return digest_of({}, {name: one.detach().cpu() for name, one in model.named_parameters()})[:16]
+    """A digest of the weights and buffers."""
+    held = (*model.named_parameters(), *model.named_buffers())
+    return digest_of({}, {name: one.detach().cpu() for name, one in held})[:16]

@@ -173,7 +173,8 @@ def program_of(subject: Subject, given: Any) -> Program | None:
     values (batch,) of the functions that its other parameters name, and gives whole numbers from 0.
 
     Raises:
-        UnknownNameError: no such rival. ParameterError: no function, or no whole numbers from 0.
+        UnknownNameError: no such rival.
+        ParameterError: no function, one that raises, or no whole numbers from 0.
     """
     task = subject.task
     if task is None or given is None or isinstance(given, Program):
@@ -189,7 +190,10 @@ def program_of(subject: Subject, given: Any) -> Program | None:
         parents = tuple(inspect.signature(compute).parameters)[1:]
         if missing := [parent for parent in parents if parent not in values]:
             raise ParameterError(f"program: {name}: no function before it is called {missing[0]!r}")
-        found = compute(tokens, *(values[parent] for parent in parents))
+        try:
+            found = compute(tokens, *(values[parent] for parent in parents))
+        except Exception as error:  # of code that is the user's
+            raise ParameterError(f"program: {name}: {type(error).__name__}: {error}") from error
         whole = isinstance(found, Tensor) and not found.is_floating_point()
         if not whole or found.shape != tokens.shape[:1] or int(found.min()) < 0:
             raise ParameterError(f"program: {name}: expected whole numbers (batch,) from 0")

@@ -38,6 +38,12 @@ def test_claims_are_made_under_functions_or_a_rival_by_name() -> None:
         assert audit(subject, LAST.holds(name), program=program).standing in standing
     with pytest.raises(UnknownNameError, match="did you mean 'lookup'"):
         audit(subject, LAST.holds("answer"), program="lookups")
-    for wrong in ([answer], lambda tokens: tokens, lambda tokens: -tokens[:, 0], total):
+    for wrong in (
+        [answer],
+        lambda tokens: tokens,
+        lambda tokens: -tokens[:, 0],
+        lambda tokens: tokens[:, 9],
+        total,
+    ):
         with pytest.raises(ParameterError, match="program: "):
             audit(subject, LAST.holds("answer"), program=wrong)
