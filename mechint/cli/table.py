@@ -66,6 +66,19 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Where along this setting (d_model, say) test accuracy passes one half.",
 )
+@click.option(
+    "--by",
+    metavar="NAME",
+    help="Factor along --transition by which models must be larger for one value of this setting "
+    "than for another: exact shift test and profile likelihood.",
+)
+@click.option(
+    "--ratio",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Factor that --by asks to be exceeded.",
+)
 @task_option
 @set_option
 @data_option
@@ -82,7 +95,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     has what differs, accuracy, and every named probe's numbers; no other probe runs.
     """
     from mechint.report.outputs import refuse_foreign
-    from mechint.run_table import transition
+    from mechint.run_table import compare_transitions, transition
     from mechint.run_table.programs import programs_of, programs_text, section_of
     from mechint.system.files import csv_text, write_text
 
@@ -129,7 +142,14 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         write_page(page, out, light=given["light"])
         print_error(f"report written to {out}")
     over = given["transition"]
+    if given["by"] is not None and over is None:
+        raise ParameterError("--by: takes --transition NAME, the setting along which sizes differ")
     learned = None if over is None else transition(rows, over)
+    apart = (
+        []
+        if given["by"] is None
+        else compare_transitions(rows, str(over), given["by"], given["ratio"])
+    )
     programs = list[dict[str, Any]]()
     if one_run and given["explained"]:
         from mechint.explanation.table import last_over_steps
@@ -140,6 +160,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         from mechint.probe.results import SCHEMA, to_jsonable
 
         found = {} if learned is None else {"transition": {"over": over, **learned.to_dict()}}
+        found |= {"factors": apart} if apart else {}
         found |= {"last_program": programs} if programs else {}
         found |= {"programs": seeds} if seeds else {}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
@@ -153,8 +174,15 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         if seeds:
             for line in ("", *programs_text(seeds).splitlines()):
                 echo(line, 2)
-        if learned is not None:
+        if learned is not None and not apart:
             console().print(f"\nTest accuracy {learned.said(str(over))}.", markup=False)
+        for one in apart:
+            factor = "any number of" if math.isnan(one["value"]) else f"{one['value']:.3g}"
+            said = f"{one['first']} against {one['second']}: {factor} times the {over}"
+            exact = f"[{one['low']:.3g}, {one['high']:.3g}], exact p {one['p_value']:.2g}"
+            more = f"more than {given['ratio']:g} times: {one['verdict']}"
+            why = f" ({one['reason']})" if one["reason"] else ""
+            console().print(f"{said} {exact}; {more}{why}.", markup=False)
     return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0
 
 

@@ -2,6 +2,7 @@
 
 from mechint.run_table.dynamics import (
     EmergenceTime,
+    compare_transitions,
     emergence_times,
     transition,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "Measurement",
     "Runs",
     "columns_of",
+    "compare_transitions",
     "emergence_times",
     "find_entries",
     "measure",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,73 @@ def transition(
         UnknownNameError: no such column. DataError: fewer than two sizes, or an accuracy outside
             0–1.
     """
-    names = dict.fromkeys(name for row in rows for name in row)
-    size = next((one for one in names if is_setting(one) and one.endswith(f".{size}")), size)
-    check_column(rows, size)
+    size, held = _sized(rows, size, accuracy)
+    return fit_transition([row[size] for row in held], [row[accuracy] for row in held], seed=seed)
+
+
+def compare_transitions(
+    rows: Sequence[Row], size: str, by: str, bar: float = 1.0, accuracy: str = "test.accuracy"
+) -> list[dict[str, Any]]:
+    """For each two values of column `by`, the factor by which models of the first must be larger
+    along `size` to pass one half, by profile likelihood with its 95% interval, and the exact shift
+    test of "more than `bar` times"; first is the one that must.
+
+    Raises:
+        UnknownNameError: no such column. DataError: fewer than two values of `by`.
+    """
+    from mechint.run_table.shifts import (
+        GroupRuns,
+        at_most,
+        decide_ratio,
+        estimate_ratio,
+        why_incomparable,
+    )
+
+    size, held = _sized(rows, size, accuracy)
+    by = _column(rows, by)
+    groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for row in held:
+        value = row.get(by)
+        name = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        groups[name].append((row[size], row[accuracy] >= 0.5))
+    if len(groups) < 2:
+        raise DataError(f"column {by}: {len(groups)} value; expected at least two to compare")
+    runs = {name: GroupRuns.of(*zip(*pairs, strict=True)) for name, pairs in groups.items()}
+    found = []
+    for names in combinations(runs, 2):
+        if estimate_ratio(*(runs[name] for name in names)).value < 1:
+            names = names[::-1]
+        first, second = (runs[name] for name in names)
+        ratio, wrong = estimate_ratio(first, second), why_incomparable(first, second, bar)
+        decided = decide_ratio(first, second, (bar, math.inf), ratio)
+        found.append(
+            {
+                **dict(zip(("first", "second"), names, strict=True)),
+                **asdict(ratio),
+                "p_value": at_most(first, second, bar),
+                "verdict": "unclear" if wrong else decided.verdict,
+                "reason": "; ".join(wrong) or decided.reason,
+            }
+        )
+    return found
+
+
+def _sized(rows: Sequence[Row], size: str, accuracy: str) -> tuple[str, list[Row]]:
+    """The full name of column `size`, and the rows that have numbers there and of `accuracy`."""
+    size = _column(rows, size)
     check_column(rows, accuracy)
     held = [row for row in rows if is_number(row.get(size)) and is_number(row.get(accuracy))]
     if any(row[size] <= 0 for row in held):
         raise ParameterError(f"column {size}: expected sizes above 0")
-    return fit_transition([row[size] for row in held], [row[accuracy] for row in held], seed=seed)
+    return size, held
+
+
+def _column(rows: Sequence[Row], name: str) -> str:
+    """The full name of a column, of a setting with or without its owner."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    found = next((one for one in names if is_setting(one) and one.endswith(f".{name}")), name)
+    check_column(rows, found)
+    return found
 
 
 def _by_run(rows: Sequence[Row], column: str) -> Iterator[tuple[str, list[float], list[float]]]:

@@ -210,6 +210,15 @@ def has_plateau(group: GroupRuns) -> bool:
     return 0 < last <= before < 1
 
 
+def why_incomparable(a: GroupRuns, b: GroupRuns, *ratios: float) -> list[str]:
+    """Reasons for which a factor of the sizes of A over those of B says nothing: no runs of both so
+    far apart, a larger model that does worse, A on a plateau.
+    """
+    found = [f"no runs of both {end:g} apart" for end in ratios if not strata(a, b, end)]
+    found += ["a larger model does worse"] * (min(falling(a), falling(b)) <= 0.05)
+    return found + ["size is not its limit"] * has_plateau(a)
+
+
 def decide_ratio(a: GroupRuns, b: GroupRuns, bar: tuple[float, float], estimate: Ratio) -> Decision:
     """Decide whether the factor by which A must be larger lies within `bar`, of which an end may be
     infinite: on the side of an end that the exact test shows, and the estimate's interval with it.

@@ -80,13 +80,13 @@ class Transition:
         return np.stack([np.where(below, 0.0, at), np.where(above, math.inf, at)], 1)
 
     def to_dict(self) -> dict[str, float]:
-        """Where it passes one half, with the 95% interval, its slope, and the ends of the sizes."""
+        """The size at one half with its 95% interval, the slope, and the ends of the sizes."""
         low, high = self.interval()
         ends = {"smallest": float(self.parameters.min()), "largest": float(self.parameters.max())}
         return {"at": self.at(), "low": low, "high": high, "slope": self.slope, **ends}
 
     def said(self, over: str) -> str:
-        """Where along `over` it passes one half, in words."""
+        """The value of `over` at which it passes one half, in words."""
         shown = {name: f"{value:,.3g}" for name, value in self.to_dict().items()}
         ends = f"{shown['low']} to {shown['high']}".replace("to inf", "and beyond")
         interval = f"(95% interval {ends})"

@@ -18,9 +18,7 @@ from mechint.run_table.shifts import (
     at_most_by_rank,
     decide_ratio,
     estimate_ratio,
-    falling,
-    has_plateau,
-    strata,
+    why_incomparable,
 )
 from mechint.studies.claims import PositiveControl
 from mechint.studies.joint_training.measures import SOLVED, parity_separation
@@ -69,12 +67,7 @@ def comparable(bar: Bar) -> Callable[[Pairs, Pairs], PositiveControl]:
 
     def check(*pairs: Pairs) -> PositiveControl:
         first, second = (GroupRuns.of(*zip(*each, strict=True)) for each in pairs)
-        ends = [end for end in bar if math.isfinite(end)]
-        wrong = [f"no runs of both {end:g} apart" for end in ends if not strata(first, second, end)]
-        if min(falling(first), falling(second)) <= 0.05:
-            wrong.append("a larger model does worse")
-        if has_plateau(first):
-            wrong.append("size is not its limit")
+        wrong = why_incomparable(first, second, *filter(math.isfinite, bar))
         return PositiveControl(not wrong, "; ".join(wrong) or "none falls, no plateau")
 
     return check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import comb
 from pathlib import Path
 
 import pandas as pd
@@ -114,6 +115,36 @@ def test_where_along_a_size_the_task_is_learned(
     assert f"Test accuracy {said}" in " ".join(mechint(*asked).stdout.split())
     line = mechint("table", tmp_path / "sweep", "--transition", "d_modl")
     assert line.exit_code == 2 and "unknown column 'd_modl'" in line.stderr
+
+
+def test_the_factor_between_two_settings_is_that_of_fishers_test(
+    mechint: Command, tmp_path: Path
+) -> None:
+    """One setting is learned from 32 wide on, the other from 8; six seeds a size."""
+    for name, learned in (("ADD", 32), ("MAX", 8)):
+        for size in (4, 8, 16, 32):
+            for seed in range(6):
+                run = tmp_path / "sweep" / f"{name}-{size}-{seed}"
+                run.mkdir(parents=True)
+                task = {"name": "x", "parameters": {"operation": name}}
+                config = {"task": task, "model": {"d_model": size}, "train": {"seed": seed}}
+                (run / "config.json").write_text(json.dumps(config))
+                row = {"step": 1, "test.accuracy": float(size >= learned)}
+                (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    asked = ("table", tmp_path / "sweep", "--transition", "d_model", "--by", "operation")
+    (found,) = json.loads(mechint(*asked, "--ratio", "2", "--json").stdout)["factors"]
+    assert (found["first"], found["second"], found["verdict"]) == ("ADD", "MAX", "yes")
+    assert 2 < float(found["low"]) < float(found["value"]) < float(found["high"])
+    # at twice the width: ADD 8 against MAX 4 says nothing, ADD 16 against MAX 8 all, ADD 32 nothing
+    assert found["p_value"] == pytest.approx(1 / comb(12, 6))
+    (wide,) = json.loads(mechint(*asked, "--ratio", "4", "--json").stdout)["factors"]
+    assert wide["verdict"] != "yes" and wide["p_value"] == 1
+    line = " ".join(mechint(*asked, "--ratio", "2").stdout.split())
+    assert "ADD against MAX: " in line and "more than 2 times: yes." in line
+    assert "Test accuracy passes" not in line
+    for wrong, message in (("seedd", "unknown column 'seedd'"), ("lr", "unknown column 'lr'")):
+        assert message in mechint(*asked[:-1], wrong).stderr
+    assert "takes --transition" in mechint(*asked[:2], "--by", "operation").stderr
 
 
 def test_what_cannot_be_asked_is_said_in_one_line(
