@@ -209,7 +209,7 @@ def measure(
 
 def _by_pair(subject: Subject, margins: Float[Tensor, " row"]) -> SplitPerformance:
     """Share of the answers above the other of their pair, and the loss among the two."""
-    accuracy, loss, _ = subject.scores_by_pair(subject.logits())
+    accuracy, loss, _ = subject.scores_by_pair()
     (output,), right = accuracy, (margins > 0).tolist()
     task: Any = subject.task
     pairs = None

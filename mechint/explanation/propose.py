@@ -118,6 +118,8 @@ def explain(
         return _of_each_answer(subject, family=family, seed=seed, examples=examples)
     program = task.own_program
     bench = Bench.of(subject, program or Program("none", (), ()), seed, examples)
+    if task.several:
+        return [_refused(bench, "a program gives one token, and some prompts have several right")]
     few = len(bench.judged) < MIN_INPUTS
     if not few and (reason := bench.skill.reason) and not bench.constant:
         return [_refused(bench, reason)]

@@ -202,7 +202,7 @@ def ablate(subject: Subject, *components: str | Site, by: str = "mean") -> Ablat
     kind: type[Intervention] = Mean if by == "mean" else Zero
     edits = [kind(one) for one in components]  # type: ignore[arg-type]  # a text is a site, too
     accuracy, loss, margin = subject.scores_by_pair(logits_under(subject, edits))
-    accuracy_before, loss_before, margin_before = subject.scores_by_pair(subject.logits())
+    accuracy_before, loss_before, margin_before = subject.scores_by_pair()
     names = tuple(str(edit.site) for edit in edits)
     before = accuracy_before, loss_before, margin, margin_before
     return Ablated(names, by, accuracy, loss, *before)

@@ -74,6 +74,13 @@ def _has_grid(subject: Subject) -> bool:
     return isinstance(subject.task, FiniteTask) and len(subject.task.grid) >= 2
 
 
+SEVERAL = {
+    1: "some prompts have several right answers; ask heads, patching, ablation, attribution or "
+    "circuits",
+    2: "some answers are several tokens; ask heads",
+}
+"""`Task.several` → why a probe that does not read such answers is not asked."""
+
 NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
     Need.TASK: (lambda subject: subject.task is not None, "no task is known for it"),
     Need.FINITE: (
@@ -148,6 +155,8 @@ class Probe(Settings, abc.ABC):
         lead_rank: how early its lead becomes the verdict of an account, 0 (last) to 100.
         quick: whether ``mechint analyze`` runs it unasked; for what answers in seconds.
         intervenes: whether it changes activations or weights; only then may it say "causal".
+        several: of `Task.several`, what it reads: 1 answers of several right classes, 2 of several
+            tokens, too.
         level: the p-value up to which a finding holds, of a probe without a setting `alpha`.
         question: the first line of the docstring.
     """
@@ -160,6 +169,7 @@ class Probe(Settings, abc.ABC):
     lead_rank: ClassVar[int] = 0
     level: ClassVar[float] = 0.01
     intervenes: ClassVar[bool] = False
+    several: ClassVar[int] = 0
     question: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -240,7 +250,9 @@ class Probe(Settings, abc.ABC):
     def applicable(self, subject: Subject) -> str | None:
         """None, or the reason why the probe does not apply to `subject`."""
         reasons = (unmet_need(need, subject) for need in self.needs)
-        return next(filter(None, reasons), None) or self.unmet(subject)
+        several = getattr(subject.task, "several", 0)
+        told = "" if several <= self.several else SEVERAL[several]
+        return next(filter(None, reasons), told) or self.unmet(subject)
 
     def require_applicable(self, subject: Subject) -> None:
         """Raise NotApplicableError with the reason `applicable` gives, where there is one."""

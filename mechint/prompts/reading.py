@@ -18,14 +18,17 @@ ENDINGS = (".txt", ".jsonl")
 OPTIONAL = {"answer", "counterfactual", "at", "variables"}
 """Keys that a prompt may have beside itself."""
 
+Answer = tuple[tuple[int, ...], ...]
+"""Tokens of every text that is right: several of one token, or one of several."""
 MAX_PROMPTS = 100_000
 """Lines of a file of prompts, or items of a list."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt or text: its tokens, the token that is asked for after it (None of a text, whose
-    own tokens are, and of a prompt that is `open` until the model's own answer is taken), the
+    """One prompt or text: its tokens, the token that is asked for after it, or behind all tokens
+    the number of an answer among `PromptReader.answers` (None of a text, whose own tokens are asked
+    for, and of a prompt that is `open` until the model's own answer is taken), the
     number of its line or item, the answer with a space before it where that is one token too (None
     where it is not), the position that answers, the last one when None, and the values of its
     causal variables by name.
@@ -38,6 +41,7 @@ class Example:
     at: int | None = None
     open: bool = False
     variables: tuple[tuple[str, str], ...] = ()
+    right: Answer = ()
 
 
 class PromptReader:
@@ -68,6 +72,7 @@ class PromptReader:
         self.where = self.source
         self.examples: list[Example] = []
         self.pairs: dict[tuple[int, int], None] = {}
+        self.answers: dict[Answer, int] = {}
         self._places: dict[tuple[int, ...], int] = {}
 
     def place(self, number: int) -> str:
@@ -100,7 +105,7 @@ class PromptReader:
                 raise DataError(f"{self.where}: the text is one token; expected at least 2")
             self._keep(Example(tuple(tokens), None, number))
             return
-        base = self._keep(self._prompt(row, number))
+        base = self._keep(self._prompt(row, number, paired="counterfactual" in row))
         if "counterfactual" not in row:
             return
         other = row["counterfactual"]
@@ -110,7 +115,7 @@ class PromptReader:
             raise DataError(
                 f'{self.where}: counterfactual: expected an object with "prompt" and "answer"'
             )
-        self._pair(base, self._keep(self._prompt(other, number)))
+        self._pair(base, self._keep(self._prompt(other, number, paired=True)))
 
     def _pair(self, base: int, other: int) -> None:
         a, b = self.examples[base], self.examples[other]
@@ -120,8 +125,14 @@ class PromptReader:
                 f"counterfactual {len(b.tokens)}; expected as many, so that positions can be "
                 "patched"
             )
-        if a.answer == b.answer:
+        if {*a.right} & {*b.right}:
             raise DataError(f"{self.where}: prompt and counterfactual have the same answer")
+        own, others = (len(one.right[0]) for one in (a, b))
+        if own != others:
+            raise DataError(
+                f"{self.where}: the answer has {counted(own, 'token')} and the counterfactual's "
+                f"{others}; expected as many, so that they can be compared"
+            )
         self.pairs[base, other] = self.pairs[other, base] = None
 
     def _keep(self, one: Example) -> int:
@@ -138,7 +149,7 @@ class PromptReader:
             )
         return place
 
-    def _prompt(self, row: Mapping[str, Any], number: int) -> Example:
+    def _prompt(self, row: Mapping[str, Any], number: int, *, paired: bool) -> Example:
         prompt, answer = row["prompt"], row.get("answer")
         tokens = self.encode(prompt, "prompt")
         at, spaced = row.get("at"), None
@@ -150,32 +161,50 @@ class PromptReader:
         if "answer" not in row:
             named = self._variables(row)
             return Example(tuple(tokens), None, number, at=at, open=True, variables=named)
+        given = answer if isinstance(answer, list) else [answer]
+        right = tuple(sorted({self._answer(prompt, tokens, one, paired) for one in given}))
+        longest = max(map(len, right), default=0)
+        if not longest or (len(right) > 1 and (longest > 1 or not paired)):
+            raise DataError(
+                f"{self.where}: answer: {counted(len(right), 'right answer')}, the longest of "
+                f"{counted(longest, 'token')}; expected one, or several of one token each in a "
+                "prompt with a counterfactual"
+            )
+        if isinstance(answer, str):
+            spaced = self._spaced(prompt, tokens, answer)
+        after = right[0][0]
+        if len(right) > 1 or longest > 1:
+            after = self.answers.setdefault(right, self.d_vocab_out + len(self.answers))
+        named = self._variables(row)
+        return Example(tuple(tokens), after, number, spaced, at, variables=named, right=right)
+
+    def _answer(self, prompt: Any, tokens: list[int], answer: Any, paired: bool) -> tuple[int, ...]:
+        """Tokens of one right answer; several only of pairs, and where a space is not missing."""
         if isinstance(answer, str) and isinstance(prompt, str):
-            after = self._one_token(prompt, tokens, answer)
-            if after is None:
-                ids = self.encode(prompt + answer, "answer")[len(tokens) :]
-                pieces = " + ".join(repr(self.tokenizer.decode([token])) for token in ids)
+            after = self._after(prompt, tokens, answer)
+            several = paired and self._spaced(prompt, tokens, answer) is None
+            if not after or (len(after) > 1 and not several):
+                pieces = " + ".join(repr(self.tokenizer.decode([token])) for token in after)
                 raise DataError(
                     f"{self.where}: answer {answer[:40]!r}: after the prompt it is "
                     f"{pieces[:80] or 'not a token'}; expected one whole token, with the space "
                     "before it if there is one"
                 )
-            if not (answer[:1].isspace() or prompt[-1:].isspace()):
-                spaced = self._one_token(prompt, tokens, f" {answer}")
-        elif type(answer) is int and isinstance(prompt, str) and self.d_vocab_out == self.d_vocab:
+            return after
+        if isinstance(prompt, str) and type(answer) is int and self.d_vocab_out == self.d_vocab:
             raise DataError(
                 f"{self.where}: answer: the number {answer} after a text; expected a text "
                 f'("answer": "{answer}"), or token ids for both'
             )
-        elif type(answer) is int:
-            after = answer
-            if not 0 <= answer < self.d_vocab_out:
-                raise DataError(
-                    f"{self.where}: answer: token {answer}: expected 0 to {self.d_vocab_out - 1}"
-                )
-        else:
+        if paired and isinstance(answer, list) and answer and not isinstance(prompt, str):
+            return tuple(self.encode(answer, "answer"))
+        if type(answer) is not int:
             raise DataError(f"{self.where}: answer: expected a text after a text, or a token id")
-        return Example(tuple(tokens), after, number, spaced, at, variables=self._variables(row))
+        if not 0 <= answer < self.d_vocab_out:
+            raise DataError(
+                f"{self.where}: answer: token {answer}: expected 0 to {self.d_vocab_out - 1}"
+            )
+        return (answer,)
 
     def _variables(self, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         """Names and values of the prompt's variables."""
@@ -189,11 +218,16 @@ class PromptReader:
             raise DataError(f'{self.where}: variables: "prompt" is the prompt itself; rename it')
         return tuple(sorted((name, str(value)) for name, value in given.items()))
 
-    def _one_token(self, prompt: str, tokens: list[int], answer: str) -> int | None:
-        """The token that `answer` is after the prompt of `tokens`; None where it is not one."""
+    def _after(self, prompt: str, tokens: list[int], answer: str) -> tuple[int, ...]:
+        """The tokens that `answer` is after the prompt of `tokens`; none where these change."""
         whole = self.encode(prompt + answer, "answer")
-        same = whole[: len(tokens)] == tokens and len(whole) == len(tokens) + 1
-        return whole[-1] if same else None
+        return tuple(whole[len(tokens) :]) if whole[: len(tokens)] == tokens else ()
+
+    def _spaced(self, prompt: str, tokens: list[int], answer: str) -> int | None:
+        """The one token that the answer is with a space before it, where it has none."""
+        bare = not (answer[:1].isspace() or prompt[-1:].isspace())
+        after = self._after(prompt, tokens, f" {answer}") if bare else ()
+        return after[0] if len(after) == 1 else None
 
     def encode(self, value: Any, name: str) -> list[int]:
         """Token ids of a text, with BOS as `prepend_bos` says; or the ids given."""

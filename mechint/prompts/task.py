@@ -18,9 +18,11 @@ from mechint.config import setting
 from mechint.errors import DataError, counted
 from mechint.models.foreign.local import has_tokenizer, load_tokenizer, opening_of
 from mechint.models.foreign.untouched import evaluating
-from mechint.prompts.reading import Example, PromptReader, rows_text, token_names
+from mechint.prompts.reading import Answer, Example, PromptReader, rows_text, token_names
+from mechint.subject.pairs import Pairs
 from mechint.system.files import read_json
 from mechint.task import (
+    ANY,
     IGNORE,
     Batch,
     Chance,
@@ -113,9 +115,10 @@ class Prompts(FiniteTask):
     def check_lengths(self, n_ctx: int | None) -> None:
         """DataError where a prompt is longer than the `n_ctx` positions that a model reads."""
         for one in self.prompts:
-            if n_ctx is not None and len(one.tokens) > n_ctx:
+            length = len(one.tokens) + self._later
+            if n_ctx is not None and length > n_ctx:
                 raise DataError(
-                    f"{self.place(one)}: {counted(len(one.tokens), 'token')}; the model "
+                    f"{self.place(one)}: {counted(length, 'token')}; the model "
                     f"reads at most {n_ctx}"
                 )
 
@@ -237,14 +240,15 @@ class Prompts(FiniteTask):
 
     @cached_property
     def n_ctx(self) -> int:
-        return max(len(one.tokens) for one in self.prompts)
+        return max(len(one.tokens) for one in self.prompts) + self._later
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         names = self.vocabulary.tokens
         if self.n_classes is not None and self.n_classes != self.d_vocab:
             names = tuple(map(str, range(self.n_classes)))
-        return (Output("next token", len(names), names=names),)
+        several = [" or ".join(map(self.vocabulary.decode, one)) for one in self._several]
+        return (Output("next token", len(names), names=(*names, *several)),)
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:
@@ -386,6 +390,57 @@ class Prompts(FiniteTask):
         own = self.label_inputs(tokens)
         return answers[values][:, None, None].expand_as(own).where(own != IGNORE, IGNORE)
 
+    # --- several right answers, and answers of several tokens -------------------------------------
+    @cached_property
+    def _answers(self) -> Sequence[Answer]:
+        """Of each class its tokens, one or several right ones; then those of the file; and of ANY
+        and IGNORE, which count from the end, none.
+        """
+        alone = [((one,),) for one in range(self.outputs[0].n_classes)]
+        return [*alone, *self._several, ((),), ((),)]
+
+    @property
+    def several(self) -> int:
+        return min(1, len(self._several)) + bool(self._later)
+
+    @property
+    def _several(self) -> Sequence[Answer]:
+        return [*self._reader.answers] if self.prompts else []
+
+    @property
+    def _later(self) -> int:
+        """Tokens of the longest answer behind its first."""
+        return max((len(one[0]) - 1 for one in self._several), default=0)
+
+    @cached_property
+    def _firsts(self) -> Int[Tensor, "answer m"]:
+        return _filled([[token for text in one for token in text[:1]] for one in self._answers])
+
+    def alternatives(self, classes: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape m"]:
+        return self._firsts.to(classes.device)[classes]
+
+    def spelled(self, pairs: Pairs) -> tuple[Pairs, Int[Tensor, " part"]]:
+        whole, index = super().spelled(pairs)
+        parts, indices = [whole], [index]
+        for k in range(1, self._later + 1):
+            for name, other in (("answers", "labels"), ("labels", "answers")):
+                texts = [self._answers[one][0] for one in getattr(pairs, name)[:, 0].tolist()]
+                some = [row for row, text in enumerate(texts) if len(text) > k]
+                said = torch.tensor([texts[row][: k + 1] for row in some]).view(-1, k + 1).to(index)
+                part, places = (
+                    pairs[some],
+                    pairs.reads[some, None] + torch.arange(1, k + 1).to(index),
+                )
+                base, source = (
+                    one.scatter(1, places, said[:, :k]) for one in (part.base, part.source)
+                )
+                classes = {name: said[:, k:], other: torch.full_like(said[:, k:], ANY)}
+                reads, source_reads = part.reads + k, part.source_reads + k
+                part = dataclasses.replace(part, base=base, source=source, reads=reads, **classes)
+                parts.append(dataclasses.replace(part, source_reads=source_reads))
+                indices.append(index[some])
+        return Pairs.cat(parts), torch.cat(indices)
+
     def wrong_answers(
         self, tokens: Int[Tensor, "batch pos"]
     ) -> Int[Tensor, "batch alternative"] | None:
@@ -398,10 +453,8 @@ class Prompts(FiniteTask):
         found = [self._places.get(tuple(row)) for row in tokens.tolist()]
         if not any(index is not None and others[index] for index in found):
             return None
-        most = max(map(len, others))
         rows = [[] if index is None else others[index] for index in found]
-        filled = [row + [IGNORE] * (most - len(row)) for row in rows]
-        return torch.tensor(filled, device=tokens.device)
+        return _filled(rows).to(tokens.device)
 
     # --- looked up --------------------------------------------------------------------------------
     @cached_property
@@ -431,3 +484,10 @@ class Prompts(FiniteTask):
         except KeyError as error:
             raise DataError(f"{self.path}: tokens {error} are not a prompt of the file") from error
         return torch.tensor(found, dtype=torch.int64, device=tokens.device)
+
+
+def _filled(rows: Sequence[Sequence[int]]) -> Int[Tensor, "row n"]:
+    """The rows, filled up with IGNORE."""
+    most = max(map(len, rows), default=0)
+    filled = [[*row, *[IGNORE] * (most - len(row))] for row in rows]
+    return torch.tensor(filled, dtype=torch.int64).view(len(rows), most)

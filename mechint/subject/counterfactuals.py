@@ -17,9 +17,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.errors import DataError
-from mechint.models.foreign.untouched import evaluating
 from mechint.subject import Subject
-from mechint.subject.pairs import Pairs
+from mechint.subject.pairs import Pairs, differences
 from mechint.task import (
     IGNORE,
     Batch,
@@ -329,15 +328,14 @@ def _answered(
     others: Int[Tensor, "pair output"],
 ) -> Bool[Tensor, " pair"]:
     task = subject.task
-    by_pair = task is not None and task.wrong_answers(tokens) is not None
+    assert task is not None
+    by_pair = task.wrong_answers(tokens) is not None
+    pairs = Pairs(tokens, tokens, reads, reads, targets, targets, others)
     result = torch.ones(len(tokens), dtype=torch.bool, device=subject.device)
     for rows in torch.arange(len(tokens), device=subject.device).split(subject.chunk):
-        with torch.no_grad(), evaluating(subject.model):
-            every = subject.model(tokens[rows])
-        logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
+        difference, logits = differences(subject.model, task, pairs[rows])
         right = subject.correct(logits, targets[rows])
         if by_pair:
-            own, other = (logits.gather(-1, one[rows].clamp_min(0)) for one in (targets, others))
-            right = torch.where(targets[rows] == others[rows], right, own > other)
+            right = torch.where(targets[rows] == others[rows], right, difference[:, None] < 0)
         result[rows] = (right | (targets[rows] == IGNORE)).all(-1)
     return result

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.task import IGNORE, Variable
+from mechint.models.foreign.untouched import evaluating
+from mechint.task import IGNORE, Task, Variable, logits_of
 from mechint.task.batch import own_positions
 
 
@@ -84,6 +85,34 @@ class Pairs:
     def changed(self) -> Bool[Tensor, "pair output"]:
         """(pair, output) bool: the label differs from the base's answer."""
         return (self.labels != self.answers) & (self.labels != IGNORE)
+
+
+def logit_difference(
+    task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
+) -> Float[Tensor, "*site pair"]:
+    """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the
+    outputs that change.
+    """
+    total, changed = torch.zeros(()), pairs.changed
+    for output, columns in enumerate(task.output_slices.values()):
+        both = torch.stack((pairs.answers[:, output], pairs.labels[:, output]), 1)
+        difference = logits_of(task, logits[..., columns], both).diff(dim=-1)[..., 0]
+        total = total + difference * changed[:, output]
+    return total / changed.sum(-1).clamp_min(1)
+
+
+def differences(
+    model: Any, task: Task, pairs: Pairs
+) -> tuple[Float[Tensor, " pair"], Float[Tensor, "pair d_vocab_out"]]:
+    """`logit_difference` of the model on the bases, answers of several tokens in whole; and its
+    logits there.
+    """
+    parts, index = task.spelled(pairs)
+    with torch.no_grad(), evaluating(model):
+        every = model(parts.base)
+    logits = every[torch.arange(len(parts), device=parts.reads.device), parts.reads]
+    each = logit_difference(task, logits, parts)
+    return each.new_zeros(len(pairs)).index_add(0, index, each), logits[: len(pairs)]
 
 
 def told_apart(variable: Variable, pairs: Pairs) -> tuple[int, int]:

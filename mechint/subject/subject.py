@@ -29,7 +29,14 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError, counted
+from mechint.errors import (
+    DataError,
+    MechintError,
+    NotApplicableError,
+    ParameterError,
+    UnknownNameError,
+    counted,
+)
 from mechint.models.foreign.untouched import (
     check_finite,
     check_weight_types,
@@ -49,6 +56,7 @@ from mechint.models.protocol import (
 from mechint.models.transformer import HookedTransformer
 from mechint.subject.activations import LEAST_WORKING_BYTES, LOGITS, Positions, Recorder, slices
 from mechint.subject.cache import BoundedCache, model_version
+from mechint.subject.pairs import Pairs, differences
 from mechint.system.jsonable import as_html
 from mechint.task import (
     ACCURACY,
@@ -60,6 +68,7 @@ from mechint.task import (
     FiniteTask,
     Task,
     answer_scores,
+    logits_of,
 )
 
 Which = int | Literal["all"]
@@ -367,8 +376,8 @@ class Subject:
         columns = self._answered_task.output_slices.values()
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
-        said = [logits[..., part].argmax(-1) for part in columns]
-        return torch.stack(said, -1) == targets
+        said = torch.stack([logits[..., part].argmax(-1) for part in columns], -1)
+        return (said[..., None] == self._answered_task.alternatives(targets)).any(-1)
 
     @property
     def finite(self) -> bool:
@@ -399,28 +408,48 @@ class Subject:
         against (nats, one row per answer meant), NaN for a row that has none; None where an answer
         is held against all classes.
         """
-        return self.margins_of(self.logits())
+        return self.margins_of(None)
 
-    def margins_of(self, logits: Float[Tensor, "row d_vocab_out"]) -> Float[Tensor, " row"] | None:
-        """The margins of other logits, such as those under an intervention."""
+    def margins_of(
+        self, logits: Float[Tensor, "row d_vocab_out"] | None
+    ) -> Float[Tensor, " row"] | None:
+        """The margins of other logits, such as those under an intervention; its own when None.
+
+        Raises:
+            NotApplicableError: of other logits, where answers are of several tokens.
+        """
         if self.task is None or self.data.tokens.is_floating_point():
             return None
         wrong = self.task.wrong_answers(self.data.tokens)
         if wrong is None:
             return None
         wrong, own = wrong[self.answer_examples], self.targets[:, :1]
-        logits = logits.double()
-        found = logits.gather(-1, wrong.clamp_min(0)).masked_fill(wrong == IGNORE, -torch.inf)
-        margins = logits.gather(-1, own.clamp_min(0))[:, 0] - found.amax(-1)
+        if self.task.several < 2:
+            logits = (self.logits() if logits is None else logits).double()
+            found = logits_of(self.task, logits, torch.cat((own, wrong), 1))
+            found = found[:, :1] - found[:, 1:]
+        elif logits is None:
+            tokens, reads = self.data.tokens[self.answer_examples], self.answer_positions
+            parts = (Pairs(tokens, tokens, reads, reads, own, own, one[:, None]) for one in wrong.T)
+            pairs = Pairs.cat([*parts])
+            each = [
+                differences(self.model, self.task, pairs[rows])[0]
+                for rows in torch.arange(len(pairs), device=wrong.device).split(self.chunk)
+            ]
+            found = -torch.cat(each).double().view(wrong.shape[1], -1).T
+        else:
+            raise NotApplicableError(f"{self.describe()}: answers of several tokens; ask heads")
+        margins = found.masked_fill(wrong == IGNORE, torch.inf).amin(-1)
         return margins.where(margins.isfinite() & (own[:, 0] != IGNORE), torch.nan)
 
     def scores_by_pair(
-        self, logits: Float[Tensor, "row d_vocab_out"]
+        self, logits: Float[Tensor, "row d_vocab_out"] | None = None
     ) -> tuple[dict[str, float], dict[str, float], float | None]:
         """Accuracy and loss (nats) by output: of the right answer beside those that the task holds
         it against, with the mean margin; where it holds it against all classes None.
         """
-        both, margins = (self.accuracy(logits), self.loss(logits)), self.margins_of(logits)
+        both = self.accuracy(logits), self.loss(logits)
+        margins = self.margins if logits is None else self.margins_of(logits)
         if margins is None:
             return *both, None
         margins = margins[~margins.isnan()]
@@ -798,11 +827,12 @@ def _check_data(data: Batch, task: Task | None) -> None:
     if task is None or data.targets.dim() < 3:  # real targets are no classes
         return
     for output, targets in zip(task.outputs, data.targets.unbind(-1), strict=False):
-        wrong = targets[(targets != IGNORE) & ((targets < 0) | (targets >= output.n_classes))]
+        n = len(output.class_names)
+        wrong = targets[(targets != IGNORE) & ((targets < 0) | (targets >= n))]
         if len(wrong):
             raise ParameterError(
-                f"data: target {int(wrong[0])} of output {output.name}; expected 0 to "
-                f"{output.n_classes - 1}, or {IGNORE} where nothing is read"
+                f"data: target {int(wrong[0])} of output {output.name}; expected 0 to {n - 1}, or "
+                f"{IGNORE} where nothing is read"
             )
 
 

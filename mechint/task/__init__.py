@@ -6,8 +6,9 @@ enumerated) or from `GeneratedTask` (its inputs are a stream), and one entry poi
 have stays at the default and the probe says why it does not apply.
 """
 
-from mechint.task.base import ACCURACY, LOSS, Task, answer_scores
+from mechint.task.base import ACCURACY, LOSS, Task, answer_scores, logits_of
 from mechint.task.batch import (
+    ANY,
     IGNORE,
     MAX_SEED,
     SPLITS,
@@ -27,6 +28,7 @@ from mechint.task.truth import Chance, Control, Counterfactuals, Program, Step, 
 
 __all__ = [
     "ACCURACY",
+    "ANY",
     "IGNORE",
     "LOSS",
     "MAX_SEED",
@@ -54,6 +56,7 @@ __all__ = [
     "find_variable",
     "first_of_each",
     "function_task",
+    "logits_of",
     "rng",
     "sides",
 ]

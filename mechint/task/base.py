@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from mechint.config import Settings
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.registry import summary
 from mechint.system.jsonable import as_html
-from mechint.task.batch import IGNORE, Batch, Output, Vocabulary
+from mechint.task.batch import ANY, IGNORE, Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.truth import (
     Chance,
@@ -33,6 +32,7 @@ from mechint.task.truth import (
 )
 
 if TYPE_CHECKING:
+    from mechint.subject.pairs import Pairs
     from mechint.task.families import FiniteTask
 
 ACCURACY, LOSS = 0, 1
@@ -224,6 +224,23 @@ class Task(Settings, abc.ABC):
         None: all classes of its output.
         """
         return None
+
+    @property
+    def several(self) -> int:
+        """1 where an answer has several right classes, 2 where one is several tokens, else 0."""
+        return 0
+
+    def alternatives(self, classes: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape m"]:
+        """Classes that are right where the target is each of `classes`, IGNORE where it has fewer;
+        of an answer of several tokens its first.
+        """
+        return classes[..., None]
+
+    def spelled(self, pairs: Pairs) -> tuple[Pairs, Int[Tensor, " part"]]:
+        """The pairs, then one for each later token of an answer, behind those before it and against
+        any other; and which pair each is of. Their differences add up to those of the answers.
+        """
+        return pairs, torch.arange(len(pairs), device=pairs.base.device)
 
     def tables(self) -> dict[str, Any]:
         """All that was drawn or given (permutations, tables), as JSON values."""
@@ -443,10 +460,23 @@ def answer_scores(
     """
     columns: list[Tensor] = []
     for output, part in enumerate(task.output_slices.values()):
-        own, wanted = logits[..., part], targets[:, output].expand(logits.shape[:-1])
-        loss = F.cross_entropy(
-            own.double().flatten(0, -2), wanted.flatten(), ignore_index=IGNORE, reduction="none"
-        ).view(wanted.shape)
-        score = torch.stack(((own.argmax(-1) == wanted).double(), loss), -1)
-        columns.append(score.masked_fill((wanted == IGNORE)[..., None], math.nan))
+        own, wanted = logits[..., part].double(), targets[:, output, None]
+        loss = own.logsumexp(-1) - logits_of(task, own, wanted)[..., 0]
+        right = (own.argmax(-1)[..., None] == task.alternatives(wanted[:, 0])).any(-1)
+        score = torch.stack((right.double(), loss), -1)
+        columns.append(score.masked_fill(wanted == IGNORE, math.nan))
     return torch.stack(columns, -2)
+
+
+def logits_of(
+    task: Task,
+    logits: Float[Tensor, "*batch example n_classes"],
+    classes: Int[Tensor, "example k"],
+) -> Float[Tensor, "*batch example k"]:
+    """Logits of classes: of one with `alternatives`, and of ANY, the logsumexp of theirs."""
+    columns = task.alternatives(classes.clamp_min(0))
+    index = columns.clamp_min(0).flatten(1)
+    found = logits.gather(-1, index.expand(*logits.shape[:-1], -1)).unflatten(-1, columns.shape[1:])
+    found = found.masked_fill(columns == IGNORE, -math.inf).logsumexp(-1)
+    every = classes == ANY
+    return torch.where(every, logits.logsumexp(-1, keepdim=True), found) if every.any() else found

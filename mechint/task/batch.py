@@ -26,8 +26,8 @@ SPLITS = ("train", "validation", "test")
 MAX_SEED = 2**63 - 1
 """Largest seed that a parameter takes."""
 
-IGNORE = -1
-"""The target where no answer is read."""
+IGNORE, ANY = -1, -2
+"""The target where no answer is read, and where any class would be right."""
 
 
 class TargetKind(IntEnum):
@@ -100,7 +100,8 @@ class Output:
     """One group of classes that a model answers with.
 
     `group` acts on the classes where they form one (class i = element i). `names` are the classes
-    as a reader knows them, one each; their numbers where none are given.
+    as a reader knows them, one each, and behind them those of `Task.alternatives`; their numbers
+    where none are given.
     """
 
     name: str

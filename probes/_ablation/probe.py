@@ -53,6 +53,7 @@ class Ablation(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.RESIDUAL)
     lead_rank: ClassVar[int] = 50
     intervenes: ClassVar[bool] = True
+    several: ClassVar[int] = 1
 
     components: tuple[str, ...] | None = setting(
         None, "kinds that are ablated; when none, all that the model gives", choices=DEFAULT

@@ -67,6 +67,7 @@ class Attention(Probe):
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 35
     intervenes: ClassVar[bool] = True
+    several: ClassVar[int] = 2
 
     example: int = setting(0, "example that the attention view shows first", low=0)
     examples: int = setting(32, "examples that are kept whole, for the scores and the view", low=1)

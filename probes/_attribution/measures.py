@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -125,6 +126,7 @@ def _of_part(
     )
     own = scored(runs.base(own_inputs))
     error = float(scored((rest - rest.mean(0)) @ readout.matrix / scale).abs().max())
+    error = math.inf if task.several else error  # a logsumexp is no sum
     first = torch.zeros(len(sites), len(pairs), dtype=torch.float64, device=own.device)
     for rows, found in runs.gradients(names, scored, own_inputs):
         for index, site in enumerate(sites):

@@ -61,6 +61,7 @@ class Attribution(Probe):
     )
     lead_rank: ClassVar[int] = 45
     intervenes: ClassVar[bool] = True
+    several: ClassVar[int] = 1
 
     variable: str | None = variable_setting()
     ablation: str | None = ablation_setting("replaces an activation")
@@ -209,7 +210,7 @@ class Attribution(Probe):
         if reason := mostly_wrong(metrics["answered"], "examples"):
             report.unclear("What carries answers that are mostly wrong is not asked.", reason)
             return
-        caveat = "what is written directly does not add up, as where a norm follows a layer"
+        caveat = "parts written directly do not add up, as behind a norm or of several answers"
         names, share = [top, *metrics["tied"]], metrics["largest_loss"] / metrics["score"]
         some = listed(names) if len(names) <= 3 else in_words(len(names), "component")
         each = " each" * (len(names) > 1)

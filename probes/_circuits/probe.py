@@ -91,6 +91,7 @@ class Circuits(Probe):
     )
     lead_rank: ClassVar[int] = 65
     intervenes: ClassVar[bool] = True
+    several: ClassVar[int] = 1
 
     variable: str | None = variable_setting()
     ablation: str | None = ablation_setting("an edge outside the circuit carries")

@@ -24,9 +24,8 @@ from mechint.interventions import EditedRuns, ExampleMean
 from mechint.probes._circuits.forward import Cut, sender_outputs
 from mechint.probes._circuits.graph import Graph
 from mechint.probes._effects import Effects
-from mechint.probes._patching import logit_difference
-from mechint.subject.pairs import Pairs
-from mechint.task import IGNORE, Task
+from mechint.subject.pairs import Pairs, logit_difference
+from mechint.task import IGNORE, Task, logits_of
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -43,10 +42,9 @@ def score(task: Task, logits: Tensor, pairs: Pairs, ablation: Ablation) -> Tenso
         return -logit_difference(task, logits, pairs)
     parts = []
     for output, columns in enumerate(task.output_slices.values()):
-        part, target = logits[..., columns], pairs.answers[:, output]
-        index = target.clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1)
-        right = part.gather(-1, index).squeeze(-1)
-        parts.append((right - part.mean(-1)) * (target != IGNORE))
+        part, target = logits[..., columns], pairs.answers[:, output, None]
+        right = logits_of(task, part, target)[..., 0]
+        parts.append((right - part.mean(-1)) * (target[:, 0] != IGNORE))
     answered = (pairs.answers != IGNORE).sum(-1).clamp_min(1)
     return torch.stack(parts).sum(0) / answered
 

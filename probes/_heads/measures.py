@@ -28,6 +28,7 @@ from mechint.subject import Subject
 from mechint.subject.activations import Recorder, select_positions
 from mechint.subject.components import list_components
 from mechint.subject.pairs import Pairs
+from mechint.task import ANY, IGNORE, logits_of
 
 MARKS = {
     "answer": "the answer's token",
@@ -44,33 +45,37 @@ MARKS = {
 
 @dataclass(frozen=True)
 class PairRuns:
-    """Runs on pairs of prompts, each read at its end.
+    """Runs on pairs of prompts, read at the end of each and behind later tokens of its answers.
 
-    own, other, wrong (pair,): inputs of `runs`: the base, the source, and that of another pair;
-    classes (pair, 2): the answers of base and source; first (pair,): the first position that
-    differs; units (pair,): a number of the two prompts of each pair, alike both ways.
+    own, other, wrong (read,): inputs of `runs`: the base, the source, and that of another pair;
+    classes (read, 2): the answers of base and source; first (read,): the first position that
+    differs; units (read,): a number of the two prompts of each pair, alike both ways.
     """
 
     subject: Subject
     runs: EditedRuns
-    own: Int[Tensor, " pair"]
-    other: Int[Tensor, " pair"]
-    wrong: Int[Tensor, " pair"]
-    classes: Int[Tensor, "pair 2"]
-    first: Int[Tensor, " pair"]
-    units: Int[np.ndarray, " pair"]
+    own: Int[Tensor, " read"]
+    other: Int[Tensor, " read"]
+    wrong: Int[Tensor, " read"]
+    classes: Int[Tensor, "read 2"]
+    first: Int[Tensor, " read"]
+    units: Int[np.ndarray, " read"]
 
     @classmethod
     def of(cls, subject: Subject, pairs: Pairs) -> PairRuns:
         """Runs of the subject's model on pairs that are read at one position."""
-        prompts = torch.cat([pairs.base, pairs.source, wrong_sources(pairs)])
-        prompts = torch.cat([prompts, pairs.reads.repeat(3)[:, None]], 1)
+        assert subject.task is not None
+        every, pair = subject.task.spelled(pairs)
+        wrong, _ = subject.task.spelled(replace(pairs, source=wrong_sources(pairs)))
+        prompts = torch.cat([every.base, every.source, wrong.source])
+        prompts = torch.cat([prompts, every.reads.repeat(3)[:, None]], 1)
         prompts, index = prompts.unique(dim=0, return_inverse=True)
-        own, other, wrong = index.split(len(pairs))
-        classes = torch.stack([pairs.answers[:, 0], pairs.labels[:, 0]], 1)
-        first = (pairs.base != pairs.source).int().argmax(1)
+        inputs = index.split(len(every))
+        classes = torch.stack([every.answers[:, 0], every.labels[:, 0]], 1)
+        first = (every.base != every.source).int().argmax(1)
         runs = EditedRuns(subject.model, prompts[:, :-1], prompts[:, -1])
-        return cls(subject, runs, own, other, wrong, classes, first, units_of(pairs))
+        units = units_of(pairs)[pair.cpu().numpy()]
+        return cls(subject, runs, *inputs, classes, first, units)
 
     def __len__(self) -> int:
         return len(self.own)
@@ -88,29 +93,55 @@ class PairRuns:
         return [one for one in every if one.hook in may]
 
     @cached_property
-    def base(self) -> Float[np.ndarray, " pair"]:
+    def base(self) -> Float[np.ndarray, " read"]:
         """Differences of the bases: the source's answer above the base's, nats."""
-        return _numbers(self.runs.base(self.own, self.classes).diff(dim=-1)[:, 0])
+        return _numbers(self._difference(self.runs.base(self.own, self.columns)))
 
     @cached_property
-    def end(self) -> Float[np.ndarray, " pair"]:
+    def end(self) -> Float[np.ndarray, " read"]:
         """Differences of the sources."""
-        return _numbers(self.runs.base(self.other, self.classes).diff(dim=-1)[:, 0])
+        return _numbers(self._difference(self.runs.base(self.other, self.columns)))
+
+    @cached_property
+    def answers(self) -> Int[Tensor, "read 2 m"]:
+        """Right classes of the base and of the source."""
+        assert self.subject.task is not None
+        return self.subject.task.alternatives(self.classes)
+
+    @cached_property
+    def columns(self) -> Int[Tensor, "read column"] | None:
+        """Classes whose logits are read; None where all are, as of answers of several tokens."""
+        several = bool((self.classes == ANY).any())
+        return None if several else self.answers.flatten(1).clamp_min(0)
+
+    def _difference(
+        self, logits: Float[Tensor, "*variant read column"], reads: Any = slice(None)
+    ) -> Float[Tensor, "*variant read"]:
+        """The source's answer above the base's, of logits of the columns."""
+        if self.columns is None:
+            assert self.subject.task is not None
+            return logits_of(self.subject.task, logits, self.classes[reads]).diff(dim=-1)[..., 0]
+        answers = self.answers[reads]
+        each = logits.unflatten(-1, answers.shape[1:]).masked_fill(answers == IGNORE, -torch.inf)
+        return each.logsumexp(-1).diff(dim=-1)[..., 0]
 
     # --- effects ----------------------------------------------------------------------------------
     def under(self, variants: Sequence[Sequence[Intervention]], rows: Any = slice(None)) -> Effects:
-        """Effects of edits that act together, which are of the pairs `rows`."""
+        """Effects of edits that act together, which are of the reads `rows`."""
         rows = torch.arange(len(self), device=self.own.device)[rows]
-        logits = self.runs.under(variants, self.own[rows], classes=self.classes[rows])
-        at = rows.cpu().numpy()
-        changed = _numbers(logits.diff(dim=-1)[..., 0])
+        at, columns = rows.cpu().numpy(), None if self.columns is None else self.columns[rows]
+
+        def read(logits: Tensor, some: Tensor) -> Tensor:
+            return self._difference(logits, rows[some])
+
+        changed = _numbers(self.runs.under(variants, self.own[rows], classes=columns, read=read))
         return Effects(self.base[at], self.end[at], changed, self.units[at])
 
     def measure(
         self,
         sets: Sequence[Sequence[Site]],
         rows: Any = slice(None),
-        source: Int[Tensor, " pair"] | None = None,
+        source: Int[Tensor, " read"] | None = None,
     ) -> Effects:
         """Effects of each set, taken together from the source, or from another input."""
         source = (self.other if source is None else source)[rows]
@@ -137,9 +168,9 @@ class PairRuns:
         total: dict[str, Any] = dict.fromkeys(hooks, 0.0)
         for rows, parts in self.runs.gradients(
             hooks,
-            lambda logits, rows: logits.diff(dim=-1)[:, 0],
+            self._difference,
             self.own,
-            classes=self.classes,
+            classes=self.columns,
             first=int(self.first.min()),
         ):
             for hook, (value, slope, places) in parts.items():
@@ -162,19 +193,24 @@ class PairRuns:
         except ParameterError:
             return None
         readout, reads = Readout(self.subject), self.runs.reads
-        columns = readout.matrix.T[self.classes]  # (pair, 2, d_model)
-        directions = columns[:, 1] - columns[:, 0]
-        directions = directions / readout.scale(self.runs.end[self.own].double())
-        changes = []
+        scale = readout.scale(self.runs.end[self.own].double())
+        logits = self.runs.base(self.own, self.columns).double()
+        directions = None if self.columns is None else readout.matrix.T[self.columns]
+        changed = []
         for site in sites:
             if site.kind == "head":
                 layer, units = site.layer or 0, site.units
                 written = self.runs.written_by(layer, units, answers=True)[:, 0]
             else:
                 written = select_positions(self.runs.recorded(site.hook), reads)
-            change = (written[self.other] - written[self.own]).double()
-            changes.append(_numbers((change * directions).sum(-1)))
-        return Effects(self.base, self.end, self.base + np.stack(changes), self.units)
+            change = (written[self.other] - written[self.own]).double() / scale
+            moved = (
+                change @ readout.matrix
+                if directions is None
+                else torch.einsum("rcd,rd->rc", directions, change)
+            )
+            changed.append(_numbers(self._difference(logits + moved)))
+        return Effects(self.base, self.end, np.stack(changed), self.units)
 
     @cached_property
     def shows_reading(self) -> bool:
@@ -192,9 +228,9 @@ class PairRuns:
 
     # --- what they look at ------------------------------------------------------------------------
     @cached_property
-    def attention(self) -> dict[str, dict[str, Float[np.ndarray, "pair layer head"]]]:
-        """ "answer" or "changed", where the query stands → mark → attention to it, by pair; NaN of
-        pairs that do not have one.
+    def attention(self) -> dict[str, dict[str, Float[np.ndarray, "read layer head"]]]:
+        """ "answer" or "changed", where the query stands → mark → attention to it, by read; NaN of
+        those that do not have one.
         """
         found: dict[str, dict[str, np.ndarray]] = {}
         hooks = [
@@ -207,7 +243,7 @@ class PairRuns:
         for query, places in (("answer", self.runs.reads[self.own]), ("changed", self.first)):
             seen = recorder.record(tokens, hooks, places)
             patterns = torch.stack([seen[hook] for hook in hooks], 1).double().cpu()
-            marks = _marks(tokens.cpu(), self.classes.cpu(), self.first.cpu(), places.cpu())
+            marks = _marks(tokens.cpu(), self.answers.cpu(), self.first.cpu(), places.cpu())
             found[query] = {}
             for mark, there in marks.items():
                 total = torch.einsum("blhp,bp->blh", patterns, there.double())
@@ -231,7 +267,7 @@ def _numbers(values: Tensor) -> np.ndarray:
 
 def _marks(
     tokens: Int[Tensor, "pair pos"],
-    classes: Int[Tensor, "pair 2"],
+    answers: Int[Tensor, "pair 2 m"],
     first: Int[Tensor, " pair"],
     query: Int[Tensor, " pair"],
 ) -> dict[str, Bool[Tensor, "pair pos"]]:
@@ -239,9 +275,10 @@ def _marks(
     place, query = torch.arange(tokens.shape[1]).expand_as(tokens), query[:, None]
     inputs = Inputs(tokens, query[:, 0], True, int(tokens.max()) + 1)
     equal, after, *_ = by_match(inputs)
+    own, other = (tokens[:, None, :, None] == answers[:, :, None]).any(-1).unbind(1)
     return {
-        "answer": (place < query) & (tokens == classes[:, :1]),
-        "other": (place < query) & (tokens == classes[:, 1:]),
+        "answer": (place < query) & own,
+        "other": (place < query) & other,
         "changed": (place < query) & (place == first[:, None]),
         "after": after.keys(tokens, query[:, 0]),
         "equal": equal.keys(tokens, query[:, 0]),

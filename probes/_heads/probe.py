@@ -150,6 +150,7 @@ class Heads(Probe):
     quick: ClassVar[bool] = True
     lead_rank: ClassVar[int] = 65
     intervenes: ClassVar[bool] = True
+    several: ClassVar[int] = 2
 
     best: int | None = setting(
         None,
@@ -209,9 +210,10 @@ class Heads(Probe):
             asked = "Heads that move answers that are mostly wrong are not asked for."
             report.unclear(asked, reason)
             return report.result()
-        runs = PairRuns.of(subject, drawn(self.only_correct, seed))
-        n_units = int(runs.units.max()) + 1
-        report.update({"pairs": n_units, "difference": float((runs.end - runs.base).mean())})
+        pairs = drawn(self.only_correct, seed)
+        runs = PairRuns.of(subject, pairs)
+        n_units, difference = int(runs.units.max()) + 1, (runs.end - runs.base).sum() / len(pairs)
+        report.update({"pairs": n_units, "difference": float(difference)})
         if n_units < least_signs(self.significance):
             report.unclear(
                 "Heads that move the answer cannot be told.",

@@ -16,7 +16,7 @@ from mechint.interventions import EditedRuns, Mean, Site, Take
 from mechint.probes._effects import MOST, Cases, Effects, units_of
 from mechint.probes.ties import tied
 from mechint.subject.counterfactuals import partners
-from mechint.subject.pairs import Pairs
+from mechint.subject.pairs import Pairs, logit_difference
 from mechint.task import Task
 
 if TYPE_CHECKING:
@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
 """Kinds of components that may be patched."""
-
-
-def logit_difference(
-    task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
-) -> Float[Tensor, "*site pair"]:
-    """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the
-    outputs that change.
-    """
-    differences = []
-    for output, columns in enumerate(task.output_slices.values()):
-        part, changed = logits[..., columns], pairs.changed[:, output]
-        index = [
-            classes[:, output].clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1)
-            for classes in (pairs.labels, pairs.answers)
-        ]
-        label, answer = (part.gather(-1, classes).squeeze(-1) for classes in index)
-        differences.append((label - answer) * changed)
-    return sum(differences, torch.zeros_like(differences[0])) / pairs.changed.sum(-1).clamp_min(1)
 
 
 def flipped(

@@ -61,6 +61,7 @@ class Patching(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS, Need.RESIDUAL)
     lead_rank: ClassVar[int] = 60
     intervenes: ClassVar[bool] = True
+    several: ClassVar[int] = 1
 
     variable: str | None = setting(
         None, "causal variable that tells base from source; the task's first one when none"

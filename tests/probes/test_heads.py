@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_a_head_has_every_role_that_it_passes() -> None:
     """
     tokens = torch.tensor([[5, 6, 1, 7, 8, 2, 5], [5, 6, 1, 7, 8, 2, 7]])
     classes, last = torch.tensor([[6, 8], [8, 6]]), torch.tensor([6, 6])
-    marks = _marks(tokens, classes, last, last)
+    marks = _marks(tokens, classes[..., None], last, last)
     for mark, keys in {"answer": [1, 4], "after": [1, 4], "equal": [0, 3], "other": [4, 1]}.items():
         assert marks[mark].int().argmax(1).tolist() == keys and marks[mark].sum() == 2
     assert not marks["changed"].any() and marks["itself"][:, 6].all()
@@ -292,49 +293,75 @@ def pairs_it_tells_apart(model: Any, n: int) -> list[dict[str, Any]]:
     return found
 
 
+SEVERAL = [("gemma3_text", lambda one: [[one, 7]]), ("llama", lambda one: [one, one ^ 1])]
+"""Answers of two tokens, and of two right ones."""
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(("kind", "answer"), [*((kind, int) for kind in WRITERS), *SEVERAL])
 def test_heads_of_a_language_model_move_what_they_do_in_transformers(
-    kind: str, tmp_path: Path
+    kind: str, answer: Callable[[int], Any], tmp_path: Path
 ) -> None:
-    model = language_model(kind, tmp_path / "model")
-    rows = pairs_it_tells_apart(model, 16)
+    """Differences are of log-probabilities: of the tokens of a text their sum, of several texts
+    that are right their logsumexp.
+    """
+    model, rows = language_model(kind, tmp_path / "model"), []
+    for one in pairs_it_tells_apart(model, 16):
+        other = one["counterfactual"]
+        if one["answer"] ^ 1 != other["answer"]:
+            both = other | {"answer": answer(other["answer"])}
+            rows.append({**one, "answer": answer(one["answer"]), "counterfactual": both})
+    margins = mechint.load(tmp_path / "model", data=rows).margins
+    assert margins is not None
+    right = (margins.view(-1, 2).amin(1) > 0).tolist()
+    rows = [one for one, good in zip(rows, right, strict=True) if good]
     subject = mechint.load(tmp_path / "model", data=rows)
     result = probes.run("heads", subject, null_samples=99, only_correct=False)
     pairs = [(one, one["counterfactual"]) for one in rows]
     pairs += [(other, one) for one, other in pairs]
-    kept: dict[int, torch.Tensor] = {}
+
+    def chances(tokens: list[int], source: list[int], layer: int | None, head: int) -> Any:
+        """Log-probabilities of the next token, with a head's outputs as behind the source."""
+        seen, module = [], model.get_submodule(WRITERS[kind].format(layer or 0))
+
+        def put(_: Any, inputs: Any) -> Any:
+            z, width = inputs[0].clone(), inputs[0].shape[-1] // 4
+            own = slice(head * width, (head + 1) * width)
+            if seen and layer is not None:
+                z[..., own] = seen[0][..., own]
+            seen.append(z)
+            return (z,)
+
+        handle = module.register_forward_pre_hook(put)
+        with torch.no_grad():
+            found = [model(torch.tensor([one])).logits[0, -1] for one in (source, tokens)]
+        handle.remove()
+        return found[1].double().log_softmax(-1)
 
     def differences(layer: int | None = None, head: int = 0) -> np.ndarray:
         found = []
         for base, source in pairs:
-            handles, tokens = [], torch.tensor([base["prompt"]])
-            if layer is not None:
-                module = model.get_submodule(WRITERS[kind].format(layer))
-                handle = module.register_forward_pre_hook(
-                    lambda _, inputs: kept.update({0: inputs[0].clone()})
-                )
-                with torch.no_grad():
-                    model(torch.tensor([source["prompt"]]))
-                handle.remove()
-
-                def put(_: Any, inputs: Any) -> Any:
-                    z, width = inputs[0].clone(), inputs[0].shape[-1] // 4
-                    z[..., head * width : (head + 1) * width] = kept[0][
-                        ..., head * width : (head + 1) * width
-                    ]
-                    return (z,)
-
-                handles.append(module.register_forward_pre_hook(put))
-            with torch.no_grad():
-                logits = model(tokens).logits[0, -1].double()
-            for handle in handles:
-                handle.remove()
-            found.append(float(logits[source["answer"]] - logits[base["answer"]]))
+            scores = []
+            for said in (base["answer"], source["answer"]):
+                every = said if isinstance(said, list) else [said]
+                texts = [one if isinstance(one, list) else [one] for one in every]
+                each = [
+                    sum(
+                        chances(*(one["prompt"] + text[:k] for one in (base, source)), layer, head)[
+                            token
+                        ]
+                        for k, token in enumerate(text)
+                    )
+                    for text in texts
+                ]
+                scores.append(float(torch.stack(each).logsumexp(0)))
+            found.append(scores[1] - scores[0])
         return np.array(found)
 
-    base = differences()
-    span = (-np.concatenate([base[16:], base[:16]]) - base).mean()
+    base, n = differences(), len(rows)
+    assert subject.margins is not None
+    np.testing.assert_allclose(np.sort(subject.margins), np.sort(-base), atol=1e-4)
+    span = (-np.concatenate([base[n:], base[:n]]) - base).mean()
     expected = [
         [(differences(layer, head) - base).mean() / span for head in range(4)] for layer in range(3)
     ]

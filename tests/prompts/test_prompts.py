@@ -314,6 +314,26 @@ BAD = {
         '{"prompt": "the", "answer": " is", "counterfactual": {"prompt": "of", "answer": " is"}}',
         "prompt and counterfactual have the same answer",
     ),
+    "none.jsonl": ('{"prompt": "the", "answer": []}', "answer: 0 right answers"),
+    "alone.jsonl": (
+        '{"prompt": "the", "answer": [" is", " of"]}',
+        "a prompt with a counterfactual",
+    ),
+    "longer.jsonl": (
+        '{"prompt": "the", "answer": [" is", " is of"], '
+        '"counterfactual": {"prompt": "of", "answer": " of"}}',
+        "2 right answers, the longest of 2 tokens; expected one, or several of one token each",
+    ),
+    "begins.jsonl": (
+        '{"prompt": "the", "answer": " is", '
+        '"counterfactual": {"prompt": "of", "answer": " is of"}}',
+        "the answer has 1 token and the counterfactual's 2; expected as many",
+    ),
+    "shared.jsonl": (
+        '{"prompt": "the", "answer": [" is", " the"], '
+        '"counterfactual": {"prompt": "of", "answer": [" is", " of"]}}',
+        "prompt and counterfactual have the same answer",
+    ),
     "partner.jsonl": (
         '{"prompt": "the", "answer": " is", "counterfactual": "of"}',
         'counterfactual: expected an object with "prompt" and "answer"',
