@@ -241,12 +241,6 @@ def test_signs_of_few_examples_are_all_taken_and_counted_exactly() -> None:
     assert len(sign_flips(np.ones((1, 5)), 30, 0).test.samples) == 30
 
 
-def test_the_spread_of_a_null_is_that_of_a_sample() -> None:
-    values = [0.1, 0.4, 0.2, 0.9]
-    found = Null.sampled("x", 1.0, values, "drawn")
-    assert found.std == pytest.approx(np.std(values, ddof=1))
-
-
 def test_rows_of_one_example_count_once() -> None:
     """Three thirds are a whole success, whatever their sum is in floating point."""
     right = np.array([1, 0, 0] * 3 + [1] * 7)
