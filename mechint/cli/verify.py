@@ -23,7 +23,6 @@ COMMANDS = ("analyze", "explain", "compare")
 LEFT = {"--json", "--out", "--python", "--full", "--plugin", "--device", "--light", "--force"}
 """Options that a file may not give: what writes, runs code or is of a machine."""
 FILES = ("--data", "--mapping")
-EMPTY = (None, (), False)
 FIELDS = {"as", "name", "sha256"}
 BESIDE = ("config.json", "tokenizer.json", "mapping.yaml")
 """Files of a directory that say, with its weights, what a model is."""
@@ -47,14 +46,15 @@ def call_of(paths: Sequence[Path]) -> dict[str, Any]:
     """
     context = click.get_current_context()
     options, files = dict[str, Any](), [_stated("PATH", path) for path in paths]
-    for one in context.command.params:
-        value, name = context.params.get(str(one.name)), one.opts[0]
-        if isinstance(one, click.Option) and name in FILES and value:
+    for param in context.command.params:
+        value, name = context.params.get(str(param.name)), param.opts[0]
+        given = value is not None and value is not False and value != ()  # 0 is a value
+        if not isinstance(param, click.Option) or not given:
+            continue
+        if name in FILES:
             files.append(_stated(name, value))
-        elif isinstance(one, click.Option) and name not in LEFT and value not in EMPTY:
-            options |= (
-                {} if value == one.default else {name: [*value] if type(value) is tuple else value}
-            )
+        elif name not in LEFT and value != param.default:
+            options[name] = [*value] if type(value) is tuple else value
     files += [_stated("--plugin", path) for path in _plugins(context)]
     asked = {"command": context.command.name, "options": options}
     return {**asked, "files": files, "version": mechint.__version__}
@@ -73,12 +73,12 @@ def digest(path: Path) -> str:
     """The SHA-256 digest of a file; of a directory, of its weights, configuration and tokenizer."""
     if path.is_file():
         return digest_of(path)
-    held = [
-        [one.relative_to(path).as_posix(), digest(one)]
-        for one in sorted(path.rglob("*"))
-        if one.is_file() and (one.suffix in (".pt", ".safetensors") or one.name in BESIDE)
+    digests = [
+        [file.relative_to(path).as_posix(), digest(file)]
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and (file.suffix in (".pt", ".safetensors") or file.name in BESIDE)
     ]
-    return hashlib.sha256(json.dumps(held).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 # --- the same again -------------------------------------------------------------------------------
@@ -107,16 +107,18 @@ def verify(file: Path, models: tuple[Path, ...]) -> int:
     call, command = _checked(file, stated)
     given = {"PATH": list(models), "--plugin": _plugins(click.get_current_context())}
     words, places = [] if "--brief" in call["options"] else ["--json"], list[str]()
-    for one in call["files"]:
-        path = given[one["as"]].pop(0) if given.get(one["as"]) else _found(file, one)
-        here = _stated(one["as"], path)
-        asked = ("name", "sha256") if one["as"] == "--plugin" else ("sha256",)
-        if any(one[key] != here[key] for key in asked):
-            said = (f"{it['name']} sha256 {it['sha256'][:16]}" for it in (one, here))
-            print_error("differs: {} {} in the file, {} here; not run".format(one["as"], *said))
+    for stated_file in call["files"]:
+        role = stated_file["as"]
+        path = given[role].pop(0) if given.get(role) else _found(file, stated_file)
+        here = _stated(role, path)
+        # a plug-in runs code: its name has to be the one that was given, too
+        compared = ("name", "sha256") if role == "--plugin" else ("sha256",)
+        if any(stated_file[key] != here[key] for key in compared):
+            said = (f"{it['name']} sha256 {it['sha256'][:16]}" for it in (stated_file, here))
+            print_error("differs: {} {} in the file, {} here; not run".format(role, *said))
             return 1
-        places += [str(path)] if one["as"] == "PATH" else []
-        words += [f"{one['as']}={path}"] if one["as"] in FILES else []
+        places += [str(path)] if role == "PATH" else []
+        words += [f"{role}={path}"] if role in FILES else []
     for name, value in call["options"].items():
         some = value if isinstance(value, list) else [value]
         words += [name] if value is True else [f"{name}={it}" for it in some]

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from mechint.cli.verify import differences
+from mechint.cli.explain import explain
+from mechint.cli.verify import call_of, differences
 from mechint.registry import PROBES
 from mechint.registry.plugins import PLUGINS
 from tests.cli.conftest import Command, one_line
@@ -129,6 +130,12 @@ def test_a_command_names_a_forgery(mechint: Command, made: dict[str, Any], name:
     done = verified(mechint, made, value)
     assert done.exit_code == 1 and done.stderr.startswith("mechint: differs: "), done.output
     assert said in done.stderr.splitlines()[0]
+
+
+def test_an_option_of_zero_is_stated_and_a_default_is_not() -> None:
+    line = ["model.pt", "--member", "0", "--seed", "0", "--examples", "3000"]
+    with explain.make_context("explain", line):
+        assert call_of([])["options"] == {"--member": 0}
 
 
 def test_numbers_may_differ_by_a_thousandth_or_within_their_interval() -> None:
