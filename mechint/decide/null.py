@@ -332,15 +332,17 @@ def sign_flips(
     """
     there = ~np.isnan(changes)
     values, counts = np.where(there, changes, 0.0), there.sum(1).clip(1)
-    norm = np.sqrt(np.square(values).sum(1))
+    norm = np.sqrt(np.square(values).sum(1))  # (component,)
+    # a component whose changes are all rounding would have a t of √n
     norm = np.maximum(norm, ROUNDING * norm.max(initial=0.0))
     norm = np.where(norm > 0, norm, 1.0)
     n: int = values.shape[1]
     if 2**n - 1 <= samples:
+        # the bits of 1 to 2ⁿ - 1: every pattern but the observed one, which has no sign turned
         signs = 1.0 - 2 * (np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1)
     else:
         signs = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), (samples, n))
     standard = values / norm[:, None]
-    observed, drawn = standard.sum(1), signs @ standard.T
+    observed, drawn = standard.sum(1), signs @ standard.T  # (component,), (sample, component)
     patterns = 2.0**n if n < 63 else math.inf
     return SignFlips(MaxNull(observed.round(DIGITS), drawn.round(DIGITS)), norm / counts, patterns)

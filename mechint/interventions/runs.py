@@ -337,7 +337,7 @@ class EditedRuns:
         if self.engine == "native":
             return each
         if layer not in self._gains:
-            self._gains[layer] = z.new_ones(())
+            self._gains[layer] = z.new_ones(())  # `_gain` asks what is written without it
             self._gains[layer] = self._gain(layer)
         gain = self._gains[layer]
         return each if scale is None else each * (gain / scale)[..., None, :]
@@ -531,6 +531,7 @@ class EditedRuns:
             first = np.minimum.reduce([firsts[one] for one in numbers] or [reads + n_ctx])
             changed = np.flatnonzero(first < n_ctx)
             if len(changed):
+                # (case, 4): first position that changes, the answer's, the variant, the row
                 case = [first[changed], reads[changed], 0 * changed + variant, changed]
                 heads = frozenset[tuple[int, int]]().union(*(apart[one] for one in numbers))
                 start = min(places[one] for one in numbers), heads
@@ -539,6 +540,7 @@ class EditedRuns:
             table = np.concatenate(parts)
             if not (self.engine == "native" and self.causal):
                 table[:, :2] = 0, n_ctx - 1
+            # a stack computes one span of positions: cases that begin and end alike stand together
             order = (place := table[:, 0] * n_ctx + table[:, 1]).argsort(kind="stable")
             table, place = table[order], place[order]
             most_apart = max(Counter(layer for layer, _ in heads).values(), default=0)
@@ -547,6 +549,7 @@ class EditedRuns:
             while begin < len(table):
                 first, last = table[begin, :2].tolist()
                 most = self._at_once(start, last + 1 - first, every_logit, most_apart)
+                # up to where the next place begins, or a few cases of other places with it
                 end = places_at[np.searchsorted(places_at, begin, "right")]
                 stop = min(begin + most, max(end, min(begin + FEW, len(table))))
                 # all rows of a variant, where so many fit
@@ -647,10 +650,11 @@ class EditedRuns:
                 return False
             if part.shape[1] == 1 and inside.all():
                 index = slice(None), 0
-            else:
+            else:  # only the cases whose position is among those computed
                 at, column, there = at.of(inside), column[inside], inside.nonzero()[:, 0]
                 index = there, column * 0 if at.answers else column - at.first
         n_ctx = self.tokens.shape[1]
+        # the shape that values of the edit have to fit: of all rows, at every position or at one
         whole = [at.n, n_ctx, *part.shape[2:]] if pos is None else [at.n, *part.shape[2:]]
         if turned:
             whole[-1] = n_ctx
@@ -813,7 +817,7 @@ class EditedRuns:
         for letter in "KVQ":
             asked = (reading or {}).get(letter, ())
             ends = letter == "Q" and layer == self.depth - 1 and not at.answers
-            if recorded and not asked:
+            if recorded and not asked:  # as in the unedited runs
                 at.answers |= ends
                 there = at if letter == "Q" else dataclasses.replace(at, first=0)
                 found[letter] = there.window(self._projected(layer)[letter][:, :, index])
@@ -831,9 +835,10 @@ class EditedRuns:
                 y = torch.einsum("cphd,hdk->cphk", here, weight[index])
                 y = y if bias is None else y + bias
             else:
-                y = heads(here, weight[index], bias)
+                y = heads(here, weight[index], bias)  # (case, pos, head, d_head)
             y = forward.hook(f"{name}.hook_{letter.lower()}", y)
             y = forward.place(letter, name, attn, y, at.positions[: None if at.answers else 1])
+            # keys and values before the first changed position are those of the unedited runs
             if letter != "Q" and at.first:
                 past = self._projected(layer)[letter][at.inputs, : at.first]
                 y = torch.cat([past[:, :, index], y], 1)
@@ -971,6 +976,7 @@ class EditedRuns:
             found: dict[str, list[Tensor]] = {}
 
             def watch(name: str, found: dict[str, list[Tensor]] = found) -> Any:
+                # the gradient of a zero that is added is that of the activation, whatever made it
                 def add_zero(x: Tensor, cases: At) -> Tensor:
                     zero = torch.zeros_like(x, requires_grad=True)
                     found[name] = [x.detach(), zero, cases.positions]

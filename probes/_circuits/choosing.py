@@ -118,14 +118,15 @@ def paired(
             continue
         first = pair_all(subject, data, variable, seed, answer)
         parts.append(first)
-        for one in range(seed + 1, seed + rounds):
-            other = pair_all(subject, data, variable, one, answer)
+        for round_seed in range(seed + 1, seed + rounds):
+            other = pair_all(subject, data, variable, round_seed, answer)
             if torch.equal(other.source, first.source):
                 break  # each example has one source, as prompts with one counterfactual
             parts.append(other)
     pairs = Pairs.cat(parts)
     right = answered(subject, pairs)
     share = float(right.double().mean()) if len(pairs) else 0.0
+    # by a generator of the CPU, so that a GPU draws the same
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
     order = order.to(right.device)
     chosen = pairs[order[right[order]] if only_correct else order]

@@ -394,9 +394,9 @@ def share_within_values(
     NaN where no two inputs share a value, or the coordinates do not vary.
     """
     z = coordinates.double()
-    index = values.unique(return_inverse=True)[1]
-    counts = index.bincount()
-    free = len(z) - len(counts)
+    index = values.unique(return_inverse=True)[1]  # (example,) place of its value
+    counts = index.bincount()  # (value,)
+    free = len(z) - len(counts)  # degrees of freedom within values
     total = float((z - z.mean(0)).square().sum()) / max(len(z) - 1, 1)
     if free < 1 or total <= 1e-20:
         return math.nan
@@ -420,6 +420,7 @@ def decode(
     if len(combinations) <= len(present) or len(present) < 2:
         return math.nan
     generator = torch.Generator().manual_seed(0)
+    # half of the different inputs are known, so that a table of inputs tells no value
     fitted = torch.zeros(len(combinations), dtype=torch.bool)
     fitted[torch.randperm(len(combinations), generator=generator)[: len(combinations) // 2]] = True
     rows = torch.randperm(len(values), generator=generator)[:DECODED_ON].to(own.device)
@@ -429,9 +430,9 @@ def decode(
         return math.nan
     distances = torch.cdist(coordinates[asked].double(), coordinates[known].double())
     nearest = distances.topk(NEIGHBORS, largest=False).indices
-    one_hot = torch.nn.functional.one_hot(index, len(present)).double()
+    one_hot = torch.nn.functional.one_hot(index, len(present)).double()  # (example, value)
     votes = one_hot[known] / one_hot[known].sum(0).clamp_min(1)  # each value counts alike
-    said = votes[nearest].sum(1).argmax(1)
+    said = votes[nearest].sum(1).argmax(1)  # (asked,) value of most votes among its neighbors
     right = (said == index[asked]).double()
     recalls = [float(right[index[asked] == value].mean()) for value in index[asked].unique()]
     chance = 1 / len(present)
@@ -490,6 +491,7 @@ def fit(
     if units is not None:
         free = site.base.new_zeros(site.width).requires_grad_()
     bound = site.base.new_full((), 0.5).requires_grad_()  # of all dimensions
+    # of the boundary, in dimensions, narrower in every step: at last a dimension is in or out
     blur = torch.linspace(math.log(max(dimension / 4, SHARPEST)), math.log(SHARPEST), steps).exp()
     place = torch.arange(dimension).to(site.base) + 0.5
     leaves = [free, bound] if among == "boundless" else [free]
@@ -504,6 +506,7 @@ def fit(
                 mask = free.sigmoid()
             elif among == "boundless":
                 mask = ((dimension * bound - place) / blur[step]).sigmoid()
+            # swapped through basis · basisᵀ, so that a column counts by its mask
             loss = answer_loss(task, site.swapped(basis * mask.sqrt(), rows), labels[rows])
             cost = {"units": UNIT_COST * mask.sum(), "boundless": BOUND_COST * mask.mean()}
             loss = loss + cost.get(among, 0.0)
