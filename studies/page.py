@@ -82,7 +82,9 @@ def abstract(study: Study, claims: Sequence[PaperClaim]) -> str:
     """Sentences that stand, fall or are open, then the paper's or the hypothesis, a line each."""
     said = study.summary if study.before else f"The paper says: {study.summary}"
     lines = [f"{head}: {'; '.join(all)}." for head, all in standing(study, claims).items()]
-    return "\n".join([*lines, said])
+    starred = any(STAR in line for line in lines)
+    late = [f"{STAR} by a criterion that was fixed after its runs were seen."] if starred else []
+    return "\n".join([*lines, *late, said])
 
 
 def regimes(study: Study) -> dict[str, str]:

@@ -180,6 +180,7 @@ def _layout(figure: Figure) -> dict[str, Any]:
     named = [one for p in figure.plots for one in p.layers if one.name and one.legend]
     over = [plot.crowded(one) for plot in figure.plots for one in plot.lines if one.text]
     above = 13 * ((len(named) > 1) + max(over)) if over else 0  # names of lines, then series
+    above += 16 * (figure.columns > 1 and any(plot.title for plot in figure.plots))
     layout: dict[str, Any] = {
         "title": {"text": _plain(figure.title), "x": 0, "xref": "container", "font": {"size": 15}},
         "font": {"family": FONT, "size": 12},

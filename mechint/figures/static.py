@@ -230,7 +230,9 @@ def _draw_plot(axes: Axes, plot: Plot, *, several: bool, stacked: bool) -> None:
         axes.set_ylabel("")
         axes.locator_params(axis="y", nbins=4) if not plot.y.log else None
     elif several and plot.title:
-        axes.set_title(plot.title, pad=3)
+        across = axes.get_subplotspec().get_gridspec().ncols  # pyright: ignore[reportOptionalMemberAccess]
+        letters = int(10 * axes.figure.get_figwidth() / across)  # pyright: ignore[reportAttributeAccessIssue]
+        axes.set_title(textwrap.fill(plot.title, letters), pad=3)
 
 
 def _set_axis(axes: Axes, name: str, axis: Axis, matrix: bool) -> None:

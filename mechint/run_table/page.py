@@ -17,7 +17,7 @@ from mechint.figures import Figure, Panel
 from mechint.probe.results import Table
 from mechint.registry import PROBES, TASKS
 from mechint.report.page import Page, Section
-from mechint.run_table.dynamics import evaluations_of
+from mechint.run_table.dynamics import emergence_times, evaluations_of
 from mechint.run_table.entries import CHANGED, Row, check_column, in_words, is_number, is_setting
 from mechint.system.files import read_json
 
@@ -67,7 +67,7 @@ def page_of_table(
             ),
         ],
         kicker="table",
-        verdict=answer_of(rows),
+        verdict=answer_over_steps(rows) if over_steps(rows) else answer_of(rows),
         caveat=notes_of(rows),
         figures=drawn,
         command=command,
@@ -78,7 +78,7 @@ def answer_of(rows: Sequence[Row]) -> str:
     """The medians of test accuracy by the one setting beside the seed that differs, with the
     p-value of Kruskal and Wallis; "" where several differ, or two values lack two models each.
     """
-    asked = [name for name in settings_of(rows) if name != "seed" and not over_steps(rows)]
+    asked = [name for name in settings_of(rows) if name != "seed"]
     held: dict[str, list[float]] = defaultdict(list)
     one_differs = asked and not any(_varies(rows, asked[0], name) for name in asked[1:])
     for row in rows if one_differs else ():
@@ -101,6 +101,22 @@ def answer_of(rows: Sequence[Row]) -> str:
         f"Test accuracy {said} by {asked[0].partition('.')[2] or asked[0]}: median {medians}, "
         f"p = {p:.2g}; {sum(one >= 0.9 for one in every)} of {len(every)} reach 90%."
     )
+
+
+def answer_over_steps(rows: Sequence[Row]) -> str:
+    """The step at which test accuracy first reaches one half, its median over runs, and where it
+    ends; "" without test accuracies.
+    """
+    held = [row for row in rows if is_number(row.get("test.accuracy"))]
+    last = {row.get("path"): row["test.accuracy"] for row in held}
+    if not held:
+        return ""
+    runs = emergence_times(held, "test.accuracy")
+    reached = [one.step for one in runs if one.step <= one.last]
+    several = f" in {len(reached)} of {len(runs)} runs" if len(runs) > 1 else ""
+    said = f"first reaches one half{several} at step {statistics.median(reached or [0]):,.0f}"
+    said = said if reached else f"does not reach one half{' in any run' if several else ''}"
+    return f"Test accuracy {said}, and ends at {statistics.median(last.values()):.0%}."
 
 
 def shown_columns(rows: Sequence[Row], probes: Sequence[str], limit: int = 6) -> list[str]:

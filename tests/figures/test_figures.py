@@ -54,6 +54,10 @@ def every_kind() -> dict[str, Figure]:
         ),
         "matrix": figures.heatmap([[1, 2], [3, 4]], x=names[:2], z_title="z (nats)", **XY),
         "grid": figures.image_grid({"L0H0": np.eye(5), "L0H1": np.ones((5, 5))}, z_title="z", **XY),
+        "beside": figures.beside(
+            figures.bars(names, {"a": [1, 2, 3]}, horizontal=True, **XY),
+            figures.lines([0, 1], {"kept": [0, 1], "left": [1, 0]}, **XY),
+        ),
         "panels": figures.stacked([panel, other], x_title="step", marks={"learned": 1.5}, **WORDS),
         "attention": figures.attention(["L0H0"], {"<a>": ["<s>", "="]}, {"<a>": WEIGHTS}, **WORDS),
         "graph": figures.graph(

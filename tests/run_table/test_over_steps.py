@@ -66,6 +66,18 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_run_is_answered_by_the_step_at_which_it_learns(tmp_path: Path) -> None:
+    """Between steps 10 and 20 the line through .2 and .7 is at one half at 16."""
+    curve = ((0, 0.0), (10, 0.2), (20, 0.7))
+    rows = [{"path": str(tmp_path), "step": s, "test.accuracy": value} for s, value in curve]
+    answer = "Test accuracy first reaches one half at step 16, and ends at 70%."
+    assert page_of_table(rows, "run").verdict == answer
+    flat = [{**row, "path": str(tmp_path / "b"), "test.accuracy": 0.1} for row in rows]
+    assert "one half in 1 of 2 runs at step 16" in page_of_table([*rows, *flat], "runs").verdict
+    assert "does not reach one half" in page_of_table(flat, "run").verdict
+    assert not page_of_table([{"path": "a", "step": s} for s in (0, 9)], "run").verdict
+
+
 def test_a_row_has_the_metrics_of_its_own_step_alone(thin: Path, tmp_path: Path) -> None:
     table = mechint.runs(thin).over_steps()
     rows = table.rows()

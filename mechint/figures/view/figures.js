@@ -24,6 +24,7 @@
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
       Object.assign(layout[name], { gridcolor: color("--grid"), linecolor: color("--quiet"), tickcolor: color("--quiet") });
       layout[name].tickfont = { color: color("--quiet"), size: 11 };
+      if (width < 420) layout[name].ticktext = layout[name].ticktext?.map((text) => text.length > 22 && !text.includes("&") ? `${text.slice(0, 10)}…${text.slice(-10)}` : text);
     }
     const above = layout.annotations.length || layout.showlegend;
     const margin = { l: 56, r: 16, t: above ? layout.meta.top : 12, b: 44 };
