@@ -24,6 +24,7 @@ from mechint.interventions import EditedRuns, Site
 from mechint.task import rng
 
 if TYPE_CHECKING:
+    from mechint.probe.results import ProbeResult
     from mechint.subject import Subject
     from mechint.subject.pairs import Pairs
 
@@ -103,10 +104,9 @@ class Effects:
         """The same from the other end: what is kept of the difference."""
         return replace(self, base=self.end, end=self.base)
 
-    def of(self, components: Any = slice(None), rows: Any = slice(None)) -> Effects:
+    def of(self, components: Any) -> Effects:
         """Only these."""
-        changed = self.changed[components][:, rows]
-        return Effects(self.base[rows], self.end[rows], changed, self.units[rows])
+        return replace(self, changed=self.changed[components])
 
     def mean(self, values: Float[np.ndarray, "... row"]) -> Float[np.ndarray, " component"]:
         """Over the rows that have the component's position."""
@@ -285,6 +285,13 @@ def find_sufficient(
     ]
     found = judge(measure, every, [chosen, *passing(swapped)], judged)
     return [one for one in found if one.holds]
+
+
+def heads_above(least: float) -> Callable[[ProbeResult], list[str]]:
+    """Heads whose number is larger, for the calibration."""
+    return lambda result: [
+        "L{}H{}".format(*place) for place in np.argwhere(result.arrays["by_head"] > least).tolist()
+    ]
 
 
 # --- pictures -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.report import performance
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._ablation.measures import scores, with_answer, with_others
-from mechint.probes._effects import Effects
+from mechint.probes._effects import Effects, heads_above
 from mechint.probes.ties import tied
 from mechint.probes.words import listed
 from mechint.subject.components import DEFAULT, list_components
@@ -80,7 +80,9 @@ class Ablation(Probe):
             "induction head",
             library.induction,
             library.untrained(library.induction) | library.wrong_answers(library.addition),
-            library.misses(_needed, lambda plant: [library.head(role)(plant) for role in roles]),
+            library.misses(
+                heads_above(0.5), lambda plant: [library.head(role)(plant) for role in roles]
+            ),
             "heads missed or made up",
             settings={"examples": 64},
         )
@@ -107,17 +109,19 @@ class Ablation(Probe):
             report.metric(metric, null.observed, null=null, unit=unit)
         report.update(self._metrics(subject, given.sites, base, effect, harm, first, needed))
         report.update({"harm_in": unit, "examples": len(rows)})
-        if broken := report.metrics.get("breaks_by_output"):
-            columns = {"output": [*broken], "broken by": [*broken.values()]}
-            report.table("summary", columns, "the ablation that costs each output most")
         outputs = [output.name for output in subject.task.outputs]
+        if len(outputs) > 1:
+            largest = effect[..., LOSS].T.numpy()
+            broken = [str(given.sites[tied(losses)[0][0]]) for losses in largest]
+            columns: dict[str, Any] = {"output": outputs, "broken by": broken}
+            report.table("summary", columns, "the ablation that costs each output most")
         names = list(map(str, given.sites))
         numbers = {
             "accuracy_change": effect[..., ACCURACY],
             "loss_change": effect[..., LOSS],
             "accuracy": (base + effect)[..., ACCURACY],
         }
-        columns: dict[str, Any] = {"component": np.repeat(names, len(outputs)).tolist()}
+        columns = {"component": np.repeat(names, len(outputs)).tolist()}
         columns |= {"output": outputs * len(names)}
         columns |= {name: one.flatten().tolist() for name, one in numbers.items()}
         columns |= {"p_value": np.repeat(test.p_values, len(outputs)).tolist()}
@@ -188,7 +192,7 @@ class Ablation(Probe):
         shares = harm.shares()
         kind = ablated[top].kind
         alike = [i for i, one in enumerate(ablated) if one.kind == kind and i != top]
-        metrics: dict[str, Any] = {
+        return {
             "loss_change": float(effect[top, :, LOSS].nanmean()),
             "accuracy_change": float(effect[top, :, ACCURACY].nanmean()),
             "component": str(ablated[top]),
@@ -203,12 +207,6 @@ class Ablation(Probe):
             "loss": float(base[:, LOSS].nanmean()),
             "advantage": float(harm.mean(harm.end - harm.base)[0]),
         }
-        if effect.shape[1] > 1:
-            metrics["breaks_by_output"] = {
-                output.name: str(ablated[tied(effect[:, i, LOSS].numpy())[0][0]])
-                for i, output in enumerate(subject.task.outputs)
-            }
-        return metrics
 
     # --- what is said -----------------------------------------------------------------------------
     def _say(self, report: Report, metric: str, caveat: str) -> None:
@@ -240,16 +238,6 @@ class Ablation(Probe):
             least=max(self.least * metrics["advantage"], 0.0) - 1e-9,
             n=metrics["examples"],
         )
-
-
-def _needed(result: ProbeResult) -> list[str]:
-    """Heads without which the loss grows by more than half a nat, for the calibration."""
-    columns = result.tables["effects"].columns
-    return [
-        name
-        for name, change in zip(columns["component"], columns["loss_change"], strict=True)
-        if "H" in name and change > 0.5
-    ]
 
 
 # --- table and figures ----------------------------------------------------------------------------

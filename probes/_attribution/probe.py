@@ -4,7 +4,6 @@ without it, and how well a gradient estimates that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -110,21 +109,17 @@ class Attribution(Probe):
         assert subject.task is not None
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         every, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
-        if share <= 0.5 and getattr(
-            subject.task, "is_sample", False
-        ):  # of prompts it is said before the work
-            report = Report(self, subject)
-            report.update({"answered": share, "component": None})
-            self._say(report, None)
+        report = Report(self, subject)
+        report.update({"answered": share})
+        if reason := mostly_wrong(share, "examples"):
+            report.unclear("What carries answers that are mostly wrong is not asked.", reason)
             return report.result()
         pairs = every[: self.examples]
         effects = measured(subject, pairs, ablation)
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
-        exact, first = effects.exact.mean(1), effects.first_order.mean(1)
+        exact = effects.exact.mean(1)
         top, *ties = _largest(exact, inner)
-        worst = max(range(len(exact)), key=lambda i: float(abs(exact[i] - first[i])))
         names = [str(site) for site in effects.sites]
-        report = Report(self, subject)
         test = sign_flips(effects.exact[inner], self.null_samples, seed)
         how = "the sign of every example's loss drawn at random"
         null = test.null("largest_loss", inner.index(top), how)
@@ -138,15 +133,10 @@ class Attribution(Probe):
                 "interval": [float(end[0]) for end in carried[1:]],
                 "tied": [names[i] for i in ties],
                 "sum_error": effects.sum_error,
-                "correlation": _correlation(exact, first),
-                "worst": names[worst],
-                "worst_exact": float(exact[worst]),
-                "worst_first_order": float(first[worst]),
                 "ablation": ablation,
                 "variable": "none" if variable is None else variable.name,
                 "examples": len(effects.score),
                 "answers": len(pairs),
-                "answered": share,
             }
         )
         if effects.adds_up:
@@ -189,27 +179,11 @@ class Attribution(Probe):
                 caption="Exact and direct differ by what a component does through later ones.",
             ),
         )
-        report.figure(
-            "estimate",
-            figures.scatter(
-                columns["first_order"],
-                columns["exact"],
-                title="Attribution patching against patching",
-                x_title="first-order estimate (nats of logit)",
-                y_title="exact loss of the score (nats of logit)",
-                groups=[site.kind for site in effects.sites],
-                text=list(names),
-                caption="One point per component; on the diagonal the gradient tells the effect.",
-            ),
-        )
         report.hero("components")
 
     def _say(self, report: Report, median: float | None) -> None:
         metrics = report.metrics
         top = metrics["component"]
-        if reason := mostly_wrong(metrics["answered"], "examples"):
-            report.unclear("What carries answers that are mostly wrong is not asked.", reason)
-            return
         caveat = "parts written directly do not add up, as behind a norm or of several answers"
         names, share = [top, *metrics["tied"]], metrics["largest_loss"] / metrics["score"]
         some = listed(names) if len(names) <= 3 else in_words(len(names), "component")
@@ -233,13 +207,6 @@ class Attribution(Probe):
 def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:
     """Those of the components `inner` with the largest of `values`: several where they tie."""
     return [inner[i] for i in tied(values[list(inner)])[0]]
-
-
-def _correlation(exact: np.ndarray, estimate: np.ndarray) -> float:
-    """Pearson's; NaN where either is constant."""
-    if min(np.ptp(exact), np.ptp(estimate)) < 1e-9:
-        return math.nan
-    return float(np.corrcoef(exact, estimate)[0, 1])
 
 
 def strong(result: ProbeResult) -> list[str]:

@@ -17,7 +17,7 @@ from mechint.errors import DataError
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
-from mechint.probes._effects import MOST, grid
+from mechint.probes._effects import MOST, grid, heads_above
 from mechint.probes._patching.measures import (
     KINDS,
     effects_of,
@@ -91,7 +91,7 @@ class Patching(Probe):
             "modular addition",
             library.addition,
             library.untrained(library.addition) | library.wrong_answers(library.addition),
-            library.misses(_strong, lambda plant: [library.head("a")(plant)]),
+            library.misses(heads_above(0.5), lambda plant: [library.head("a")(plant)]),
             "heads missed or made up",
             settings={"variable": "x", "pairs": 64},
             control_settings={"only_correct": False},
@@ -105,20 +105,18 @@ class Patching(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
+        default = ("resid_pre", "head", "mlp")
+        listed = list_components(subject, self.components, default=default, layers=self.layers)
         pairs = self._draw(subject, variable, seed)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         right = float(answered(subject, unselected).double().mean())
-        if right <= 0.5 and getattr(
-            subject.task, "is_sample", False
-        ):  # of prompts it is said before the work
-            report = Report(self, subject)
-            report.update({"answered": right, "component": None, "flips": math.nan})
-            self._say(report, carried(variable), math.nan, "", last=False)
+        report, unclear = Report(self, subject), f"A component that carries {carried(variable)}"
+        report.update({"answered": right})
+        if reason := mostly_wrong(right):
+            report.unclear(f"{unclear} cannot be told.", reason)
             return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
-        default = ("resid_pre", "head", "mlp")
-        listed = list_components(subject, self.components, default=default, layers=self.layers)
         components = at_positions(subject, listed.sites, places)
         effects, wrong, flipped = effects_of(subject, pairs, components, from_answer=from_answer)
         shares, flips = effects.shares(seed=seed), effects.mean(flipped)
@@ -134,7 +132,6 @@ class Patching(Probe):
         gains = (effects.by_unit - wrong.by_unit)[among]
         test = sign_flips(gains, self.null_samples, seed)
         names = [named(one, from_answer) for one in components]
-        report = Report(self, subject)
         share = "share of the logit difference"
         report.metric("recovered", float(recovered[top]), unit=share)
         how = "right and wrong source change places at random, pair by pair"
@@ -152,7 +149,6 @@ class Patching(Probe):
                 "components": len(components),
                 "variable": variable.name,
                 "pairs": int(effects.there[top].sum()),
-                "answered": right,
             }
         )
         columns: dict[str, Any] = {
@@ -189,11 +185,9 @@ class Patching(Probe):
         metrics = report.metrics
         top, flips = metrics["component"], metrics["flips"]
         unclear = f"A component that carries {name} cannot be told."
-        doubt = mostly_wrong(metrics["answered"])
-        if not doubt and math.isnan(metrics["recovered"]):
-            doubt = "source and base have the same logit difference, of which nothing is a share"
-        if doubt:
-            report.unclear(unclear, doubt)
+        if math.isnan(metrics["recovered"]):
+            same = "source and base have the same logit difference, of which nothing is a share"
+            report.unclear(unclear, same)
             return
         strong = min(metrics["recovered"], flips) >= MOST
         needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
@@ -283,17 +277,6 @@ def leading(components: Sequence[Site]) -> list[int]:
     written = [i for i, one in enumerate(components) if one.kind != "resid_pre"]
     inner = [i for i, one in enumerate(components) if one.resid != 0]
     return written or inner or list(range(len(components)))
-
-
-def _strong(result: ProbeResult) -> list[str]:
-    """Heads whose patch recovers most of the answer, for the calibration."""
-    columns = result.tables["components"].columns
-    names = ("kind", "head", "layer", "recovered")
-    return [
-        f"L{layer}H{head}"
-        for kind, head, layer, share in zip(*(columns[name] for name in names), strict=True)
-        if kind == "head" and share > 0.5
-    ]
 
 
 # --- table and figures ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import nn
 import mechint
 from mechint import planted
 from mechint.errors import CheckpointError, DataError, ParameterError
-from mechint.prompts.reading import byte_name, token_names
+from mechint.prompts.reading import token_names
 
 PAIR = {"prompt": "The capital of France is", "answer": " Paris"}
 PAIR["counterfactual"] = {"prompt": "The capital of Italy is", "answer": " Rome"}  # type: ignore[assignment]
@@ -117,12 +117,8 @@ def test_modules_of_ones_own_need_hooks() -> None:
         mechint.load("gpt2")
 
 
-def test_tokens_of_bytes_are_shown_as_bytes_and_are_all_different(tokenizer: Any) -> None:
-    """Half of the bytes decode to one replacement character (B3)."""
+def test_names_of_tokens_are_texts_and_all_different(tokenizer: Any) -> None:
+    """Half of the bytes decode to one replacement character."""
     names = token_names(tokenizer)
     assert len(set(names)) == len(names) == len(tokenizer)
-    for index, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))):
-        if names[index].startswith("<0x"):
-            assert names[index] == byte_name(token) and "\ufffd" in tokenizer.decode([index])
-    assert sum(name.startswith("<0x") for name in names) == 128
-    assert " Paris" in names and "Paris" in names
+    assert {" Paris", "Paris"} < set(names) and not any("\ufffd" in name for name in names)
