@@ -49,6 +49,7 @@ preset_option = click.option(
 @click.argument("task", shell_complete=complete(TASKS))
 @set_option
 @plugin_option
+@path_option("--from", "start", help="Start from the weights of this checkpoint, at step 0.")
 @path_option("--out", help="The run directory.  [default: runs/TASK-… ]", metavar="DIR")
 @click.option("--seeds", metavar="A:B", help="Train one model per seed, together: 0:8, or 0,3,5.")
 @preset_option
@@ -62,6 +63,7 @@ preset_option = click.option(
 def train(
     task: str,
     settings: tuple[str, ...],
+    start: Path | None,
     out: Path | None,
     seeds: str | None,
     preset: str | None,
@@ -84,12 +86,14 @@ def train(
     from mechint.training.loggers import forwarding
 
     values = assign_run(task, [*preset_settings(task, preset), *settings])
+    begun = {} if start is None else {"start": {"file": str(start.absolute())}}
     specs = seed_specs(
         kind.from_dict(values["task"]),
         values["model"],
         values["train"],
         seeds=chosen,
-        out=out or default_place(task, values, chosen),
+        out=out or default_place(task, values | begun, chosen),
+        start=start,
     )
     workers = workers or workers_on(device)
     paths = [one.out for one in specs if one.out is not None]

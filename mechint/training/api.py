@@ -13,13 +13,15 @@ import torch
 
 from mechint.config import ModelConfig, Settings, TrainConfig, assign
 from mechint.errors import MechintError, NonFiniteError, ParameterError
-from mechint.models import config_class, find_device
+from mechint.models import config_class, find_device, parameter_shapes
 from mechint.registry import TASKS
+from mechint.system.files import digest_of
+from mechint.system.jsonable import to_jsonable
 from mechint.system.parallel import interruptible, run_jobs, tell, usable_cores
 from mechint.task import Task
 from mechint.training.part import as_planned, train_part
 from mechint.training.plan import EnsemblePart, check_memory, part_of, partition
-from mechint.training.run import DONE, Run, Spec
+from mechint.training.run import DONE, Run, Spec, Start
 from mechint.training.schedule import Progress, ProgressShares
 
 OnProgress = Callable[[Progress], None]
@@ -35,6 +37,7 @@ def spec(
     *,
     seed: int | None = None,
     out: Path | str | None = None,
+    start: Start | None = None,
 ) -> Spec:
     """A run as `train_many` takes it: overrides on the task's defaults made whole and checked.
 
@@ -50,7 +53,7 @@ def spec(
         train = TrainConfig.from_dict({**task.train_defaults, **dict(train or {})})
     if seed is not None:
         train = dataclasses.replace(train, seed=seed)
-    return Spec(task, model, train, None if out is None else Path(out))
+    return Spec(task, model, train, None if out is None else Path(out), start)
 
 
 def assign_run(task: str, texts: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -79,6 +82,35 @@ def _model(task: Task, overrides: dict[str, Any]) -> Settings:
     return cls.for_task(task, **{**task.model_defaults, **overrides})
 
 
+def read_start(
+    path: Path | str, task: Task, model: Settings | Mapping[str, Any] | None = None
+) -> tuple[Start, Settings]:
+    """The weights of a transformer's checkpoint, to train `task` from, and its architecture; a
+    directory stands for its last weights.
+
+    Raises:
+        CheckpointError: no checkpoint. ParameterError: no transformer, one that does not read the
+            task's tokens and answers, or a setting of `model` that the file has otherwise.
+    """
+    from mechint.checkpoints import load_checkpoint
+
+    found = load_checkpoint(path)
+    if not isinstance(found.config, ModelConfig) or task.model_kind != "transformer":
+        raise ParameterError(f"{path}: to start from a file takes a transformer and its task")
+    there, wanted = found.config.to_dict(), _model(task, {}).to_dict()
+    asked = model.to_dict() if isinstance(model, Settings) else to_jsonable(dict(model or {}))
+    asked |= {name: wanted[name] for name in ("d_vocab", "d_vocab_out", "n_ctx", "output_sizes")}
+    for name, value in asked.items():
+        if there.get(name) != value:
+            raise ParameterError(
+                f"{path}: {name} is {there.get(name)!r}, and {task.name} is to be trained with "
+                f"{value!r}; weights keep their architecture"
+            )
+    state = found.model.state_dict()
+    weights = {name: state[name].detach().cpu() for name in parameter_shapes(found.config)}
+    return Start(digest_of(found.path), weights), found.config
+
+
 def _over(known: Mapping[str, Any], given: Any) -> Any:
     """A whole configuration as it is; overrides on top of `known`."""
     return given if isinstance(given, Settings) else {**known, **(given or {})}
@@ -96,6 +128,7 @@ def train(
     device: str = "cpu",
     progress: OnProgress | None = None,
     workers: int = 1,
+    start: Path | str | None = None,
 ) -> list[Run]:
     """Train a task's model, one run per seed, together.
 
@@ -110,6 +143,8 @@ def train(
         resume: go on with what `out` holds; bit for bit on a CPU.
         device: "cpu" or "cuda"; progress: called with `Progress`.
         workers: as `train_many` takes them; `workers_on` says how many suit this machine.
+        start: a checkpoint whose weights, and whose architecture, every run starts from at step 0,
+            with a fresh optimizer.
 
     Returns:
         One Run per seed, in order.
@@ -131,7 +166,7 @@ def train(
     if preset is not None:
         parts = type(task).preset(preset)
         model, train = _over(parts["model"], model), _over(parts["train"], train)
-    specs = seed_specs(task, model, train, seeds=seeds, out=out)
+    specs = seed_specs(task, model, train, seeds=seeds, out=out, start=start)
     return train_many(specs, resume=resume, device=device, progress=progress, workers=workers)
 
 
@@ -147,12 +182,21 @@ def seed_specs(
     *,
     seeds: Iterable[int] | None = None,
     out: Path | str | None = None,
+    start: Path | str | None = None,
 ) -> list[Spec]:
     """The runs that `train` trains."""
+    begun, model = (None, model) if start is None else read_start(start, task, model)
     chosen: Sequence[int | None] = [None] if seeds is None else list(seeds)
     folders = [""] if len(chosen) == 1 else [f"seed-{seed:04d}" for seed in chosen]
     return [
-        spec(task, model, train, seed=seed, out=None if out is None else Path(out, folder))
+        spec(
+            task,
+            model,
+            train,
+            seed=seed,
+            out=None if out is None else Path(out, folder),
+            start=begun,
+        )
         for seed, folder in zip(chosen, folders, strict=True)
     ]
 

@@ -26,16 +26,26 @@ DONE = ("finished", "stopped", "failed")
 
 
 @dataclass(frozen=True)
+class Start:
+    """Weights that a training starts from, and the digest of the file that they were read from."""
+
+    digest: str
+    weights: Mapping[str, Tensor] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class Spec:
     """One run as asked for: a task, an architecture, how it is trained, and where it goes.
 
-    out: the run directory; None keeps the run in memory.
+    out: the run directory; None keeps the run in memory. start: weights in place of the initial
+    ones of the seed.
     """
 
     task: Task
     model: Settings
     train: TrainConfig
     out: Path | None = None
+    start: Start | None = None
 
     @property
     def data_seed(self) -> int:
@@ -43,9 +53,10 @@ class Spec:
         return self.train.seed if self.train.data_seed is None else self.train.data_seed
 
     def to_dict(self) -> dict[str, Any]:
-        """Task, model and training as JSON values."""
+        """Task, model and training as JSON values, and the digest of a start."""
         task = {"name": self.task.name, "parameters": self.task.to_dict()}
-        return {"task": task, "model": self.model.to_dict(), "train": self.train.to_dict()}
+        asked = {"task": task, "model": self.model.to_dict(), "train": self.train.to_dict()}
+        return asked if self.start is None else {**asked, "start": self.start.digest}
 
 
 class Metrics(dict[str, Any]):

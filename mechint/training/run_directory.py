@@ -142,6 +142,7 @@ class RunDirectory:
         if self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
             os.truncate(self.metrics_file, size)
         made, changed = {**manifest(), "ensemble": dict(ensemble)}, list[str]()
+        made |= {} if spec.start is None else {"start": spec.start.digest}
         made["files"] = task_files(spec.to_dict())
         made["sources"] = loaded_sources(type(spec.task).__module__)
         there = None if known is None else read_manifest(self.manifest_file)

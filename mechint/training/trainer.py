@@ -65,7 +65,11 @@ class Ensemble:
         specs = [run.spec for run in runs]
         configs, tasks = [spec.model for spec in specs], [spec.task for spec in specs]
         self.learner = learner_of(configs, tasks, self.config, device)
-        initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
+        initial = [
+            self.learner.initial(i, spec.train.seed)
+            | dict(spec.start.weights if spec.start else {})
+            for i, spec in enumerate(specs)
+        ]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
         self.kept = kept_steps(self.config, self.parameters.values.shape[1])

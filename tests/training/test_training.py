@@ -5,6 +5,7 @@ interruptions.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
@@ -20,9 +21,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mechint
 import tasks
 from mechint.config import LLAMA, TrainConfig
-from mechint.errors import NonFiniteError, ParameterError, RunError
+from mechint.errors import MechintError, NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
 from mechint.training import learners, plan, spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
@@ -497,3 +499,37 @@ def test_scores_are_of_the_held_out_examples_of_each_runs_own_split() -> None:
         said = logits[rows, equals].argmax(-1)
         right = (said == held_out.tokens[rows, equals + 1]).double().mean()
         assert run.final["test.greedy.accuracy"] == pytest.approx(float(right))
+
+
+def test_training_starts_from_the_weights_of_a_file(tmp_path: Path) -> None:
+    """At step 0 they are the file's, and so is what they answer; the optimizer is a fresh one."""
+    source = tmp_path / "source"
+    (first,) = train(TASK, SMALL, BRIEF, out=source)
+    given = {"start": source, "seeds": [0, 3], "out": tmp_path / "on"}
+    runs = train(TASK, train=BRIEF, **given)
+    kept = mechint.load(source).model.state_dict()
+    for run in runs:
+        begun = mechint.load(run.path / "checkpoints" / "step-00000000.pt").model.state_dict()
+        assert kept.keys() == begun.keys() and all(torch.equal(kept[n], begun[n]) for n in kept)
+        assert not torch.equal(run.weights["embed.W_E"], kept["embed.W_E"])
+        made = json.loads((run.path / "manifest.json").read_text())
+        digest = hashlib.sha256((source / "ckpt.pt").read_bytes()).hexdigest()
+        assert made["start"] == digest
+    assert runs[0].metrics[0]["test.loss"] == pytest.approx(first.final["test.loss"])
+    (in_memory,) = train(TASK, train=BRIEF, start=source)
+    assert in_memory.final["test.loss"] == pytest.approx(runs[0].final["test.loss"])
+    assert [run.step for run in train(TASK, train=BRIEF, resume=True, **given)] == [30, 30]
+    other = tmp_path / "other"
+    train(TASK, SMALL, BRIEF | {"seed": 1}, out=other)
+    with pytest.raises(RunError, match="holds another run"):
+        train(TASK, train=BRIEF, resume=True, **given | {"start": other})
+    (tmp_path / "text.pt").write_text("no weights")
+    for start, task, model, message in (
+        (tmp_path / "text.pt", TASK, None, "text.pt"),
+        (source, TASK, {"d_model": 8}, "d_model is 16"),
+        (source, tasks.make("modular-arithmetic", p=5), None, "d_vocab is 8"),
+        (source, tasks.make("regression-mixture", n=8, n_tasks=2, rank=2), None, "a transformer"),
+    ):
+        with pytest.raises(MechintError, match=message) as raised:
+            train(task, model, BRIEF, start=start)
+        assert "\n" not in str(raised.value)
