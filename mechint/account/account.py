@@ -469,7 +469,7 @@ def title_of(subject: Subject) -> str:
     count = NUMBERS[layers] if layers < len(NUMBERS) else str(layers)
     size = f", {count} layer{'' if layers == 1 else 's'}" if layers else ""
     task = subject.task
-    return f"{'Language model' if task is None else task.title}{size}"
+    return f"{'Model without a task' if task is None else task.title}{size}"
 
 
 # --- the account of a model: probes, and a program where none says what it computes ---------------

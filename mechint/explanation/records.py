@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mechint.decide import Bound, Decision, Evidence, Null, Skill, all_of, decide
+from mechint.decide import Bound, Decision, Evidence, Null, Skill, Verdict, all_of, decide
 from mechint.decide.words import CLAIM
 from mechint.explanation.measure import MIN_INPUTS
 from mechint.probe.results import Effect, Finding
@@ -54,6 +54,16 @@ MARKS = {"stands": "✓", "incomplete": "○", "wrong": "✗", "unclear": "–",
 """Standing of a test → its mark."""
 
 
+def sentence_of(verdict: Verdict, words: str) -> str:
+    """The words of a test as a sentence, which is said of one that passed alone.
+
+    >>> sentence_of("yes", "x is needed"), sentence_of("no", "x is needed")
+    ('X is needed.', 'Not shown: x is needed.')
+    """
+    said = words if verdict == "yes" else f"not shown: {words}"
+    return f"{said[0].upper()}{said[1:]}."
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Test(Finding):
     """One test of an audit.
@@ -93,11 +103,11 @@ class Test(Finding):
         **fields: Any,
     ) -> Test:
         """The test that a number decided; others: the same of what the claim does not name."""
-        said = headline or HEADLINES[kind].format(target)
+        said = sentence_of(decision.verdict, headline or HEADLINES[kind].format(target))
         place = f" at {where}" if where else ""
         beside = None if others is None else others.value
         return cls(
-            headline=f"{said[0].upper()}{said[1:]}.",
+            headline=said,
             verdict=decision.verdict,
             effect=Effect(found.value, "", label, beside, "others", found.interval),
             reason="" if decision else f"{kind} of {target}{place}: {decision.reason}",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mechint.explanation.records import HEADLINES, Test
+from mechint.explanation.records import HEADLINES, Test, sentence_of
 from mechint.probe.text import MAX_WIDTH, MIN_WIDTH, wrap_line
 from mechint.system.jsonable import share_text
 
@@ -67,9 +67,9 @@ def together(tests: Sequence[Test]) -> Test:
     if len(names) < 2:
         return worst
     listed = ", ".join("both" if " and " in name else name for name in names)
-    said = f"{HEADLINES[worst.kind].format(listed)}."
+    said = sentence_of(worst.verdict, HEADLINES[worst.kind].format(listed))
     claims = tuple(dict.fromkeys(claim for one in tests for claim in one.of))
-    return replace(worst, headline=f"{said[0].upper()}{said[1:]}", target=listed, of=claims)
+    return replace(worst, headline=said, target=listed, of=claims)
 
 
 def beside(test: Test) -> str:

@@ -384,7 +384,7 @@ def say(
     metrics, level = report.metrics, report.probe.significance
     keys = {name: f"linear.{name}.{score}" for name in scored}
     skills = {
-        name: metrics[f"linear.{name}.selectivity"] / certain[name]
+        name: min(metrics[f"linear.{name}.selectivity"] / certain[name], 1.0)
         if selective[name]
         else above_shuffled(metrics[keys[name]], scored[name].null)[0]
         for name in scored
@@ -407,7 +407,7 @@ def say(
     report.metric(metric, top, null=Null.sampled(metric, top, null.max(0), how, arrangements))
     accuracy = Effect(
         skills[best],
-        label="selectivity" if selective[best] else "score above chance",
+        label="selectivity over that of certainty" if selective[best] else "score above chance",
         baseline=0.0,
         baseline_label="control task" if selective[best] else "shuffled",
     )

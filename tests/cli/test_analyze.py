@@ -252,7 +252,7 @@ def unnamed(tmp_path: Path) -> Path:
 
 def test_analyze_opens_with_what_a_task_would_add(mechint: Command, unnamed: Path) -> None:
     shown = mechint("analyze", unnamed, "--probe", "embedding").stdout
-    opening = " ".join(shown.partition("Language model")[0].split())  # lines are wrapped
+    opening = " ".join(shown.partition("Model without a task")[0].split())  # lines are wrapped
     assert opening.startswith("warning: no task is known, so only probes that need none apply; ")
     assert "--task modular-arithmetic --set p=23" in opening
     named = mechint(
