@@ -245,8 +245,6 @@ PUBLISHED: tuple[Model, ...] = (
 """Published models of which mechint knows a task with a program."""
 
 NOTE = f"""
-# Programs of models
-
 Each model is asked by prompts, or by the data of its task, and by nothing else: no family here
 knows what it was trained for, and what is explained is its own answer. **program**: the answer as
 Python over the tokens `t` up to the position that answers. **coverage**: its answers on natural
@@ -384,8 +382,15 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     counts = Counter(map(_standing, rows))
     said = ", ".join(f"{name} {counts[name]}" for name in ORDER if counts[name])
     slowest = max((row["s"] for row in rows if "s" in row), default=0.0)
-    lines = [NOTE, f"{len(rows)} models and forms of prompts: {said}. The slowest took "
-             f"{slowest:.1f} s of processor time.\n", whole]  # fmt: skip
+    held = [row["right"][0] for row in rows if row.get("right")]
+    right = sum(one == 1 for one in held)
+    lines = [
+        "# Programs of models\n",
+        f"{counts['stands']} of {len(rows)} models and forms of prompts have a program that "
+        f"stands; of {len(held)} held to right answers {right} give all of them. By standing: "
+        f"{said}; at most {slowest:.1f} s of processor time.\n",
+        whole,
+    ]
     heading = (
         "model",
         "asked by",
@@ -417,7 +422,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             f"{row['s']:.1f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", in_words(made(COMMAND))]).lstrip() + "\n"
+    return "\n".join([*lines, NOTE, in_words(made(COMMAND))]) + "\n"
 
 
 def _standing(row: Mapping[str, Any]) -> str:

@@ -83,9 +83,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# Published models",
         "",
-        "Figures that the authors of models published, beside those of mechint on their files,",
-        "by `python -m benchmarks.published CHECKPOINTS --out docs/generated`. Numbers agree",
-        f"within the tolerance, sets where they are equal: {agreed} of {len(rows)}.",
+        f"{agreed} of {len(rows)} figures that authors published of their models are what mechint",
+        "finds in the files: numbers within the tolerance, sets as they are.",
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + " --- |" * len(COLUMNS),

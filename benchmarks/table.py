@@ -113,7 +113,10 @@ HEAD = f"{'workload':76}{'ours':>14}{'peer':>14}{'ratio':>14}{'target':>28}  met
 
 def page(tables: Sequence[dict[str, Any]]) -> str:
     """docs/generated/benchmarks.md: the table of every processor, the latest first."""
-    parts = list(HEADING)
+    rows = [row for table in tables for row in table["rows"]]
+    met = sum(cells(row)[-1] == SAID[True] for row in rows)
+    said = f"{met} of {len(rows)} targets are met, on {len(tables)} processors."
+    parts = ["# Benchmarks", "", said, "", *HEADING]
     for table in sorted(tables, key=lambda each: each["date"], reverse=True):
         parts += ["", f"## {table['machine']['cpu']}", "", *about(table), ""]
         parts += ["| workload | ours | peer | ratio | target | met |"]
@@ -124,8 +127,6 @@ def page(tables: Sequence[dict[str, Any]]) -> str:
 
 
 HEADING = (
-    "# Benchmarks",
-    "",
     "Written by `make bench` from `benchmarks/results/bench`, which holds a table for each "
     "processor. Ours and the peer take turns in",
     "one run, with the same number of threads; times are medians, ratios (peer over ours) are "

@@ -110,6 +110,7 @@ def test_a_refusal_is_a_miss_on_a_plant_and_no_evidence_on_a_control(
     columns = {name: [plants[name], controls[name]] for name in trials.COLUMNS}
     text = markdown(Table(columns, ""), "command", {})
     assert "| control: even seeds | – | 2 | 2 | 0 | – |" in text
+    assert "0 of 1 plants" in text and "0 of 0 controls" in text, "a refused control tests nothing"
 
 
 def test_refusals_are_left_out_of_the_rate_and_abstentions_are_counted(

@@ -105,6 +105,8 @@ def markdown(table: Table, command: str, chosen: Chosen) -> str:
     lines = [
         "# Calibration",
         "",
+        answer(table),
+        "",
         "![Per probe, the share of plants and of controls that it detects](calibration.svg)",
         "",
         (
@@ -141,6 +143,27 @@ def markdown(table: Table, command: str, chosen: Chosen) -> str:
         "",
     ]
     return "\n".join(lines) + markdown_table({name: columns[name] for name in shown})
+
+
+def answer(table: Table) -> str:
+    """The rows of plants without noise that are nearly always detected, and those of controls that
+    hardly ever are, in a sentence.
+    """
+    columns = (table.columns[name] for name in ("subject", "noise", "detected"))
+    rows = [row for row in zip(*columns, strict=True) if row[2] is not None]
+    plants = [
+        share for subject, noise, share in rows if subject.startswith("planted") and not noise
+    ]
+    controls = [share for subject, _, share in rows if subject.startswith("control")]
+    return (
+        f"{sum(one >= OFTEN for one in plants)} of {len(plants)} plants without noise are detected "
+        f"in at least {OFTEN:.0%} of the models, and {sum(one <= RARELY for one in controls)} of "
+        f"{len(controls)} controls are taken for one in at most {RARELY:.0%}."
+    )
+
+
+OFTEN, RARELY = 0.95, 0.05
+"""Shares of models that the first sentence of the page counts by."""
 
 
 def detected(table: Table) -> list[str]:

@@ -78,8 +78,13 @@ def page(progress: Count = lambda *_: None) -> str:
             rows[name].append("yes" if reason is None else "–")
             if reason is not None:
                 reasons[name].append(f"{heading}: {reason}")
+    served = sum(cells[0] == "yes" for cells in rows.values())
+    everywhere = sum({*cells} == {"yes"} for cells in rows.values())
     lines = [
         "# Which probe serves which model",
+        "",
+        f"{served} of {len(rows)} probes serve a HookedTransformer that adds, {everywhere} serve "
+        "every kind of model.",
         "",
         "Made by `python -m tests.conformance.models_table`, which runs every probe on every kind "
         "of model; the",
