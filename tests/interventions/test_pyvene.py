@@ -156,10 +156,7 @@ def saved(found, folder: Path, kind: str = "LowRankRotatedSpaceIntervention") ->
 
 
 def test_a_save_without_its_weights_is_refused(found, tmp_path) -> None:
-    whole = PyveneIntervention.load(saved(found, tmp_path))
-    again = PyveneIntervention.load(tmp_path)
-    assert torch.equal(whole.module.rotate_layer.weight, again.module.rotate_layer.weight)
-    (file,) = tmp_path.glob("intkey_*.bin")
+    (file,) = saved(found, tmp_path).glob("intkey_*.bin")
     os.truncate(file, file.stat().st_size // 2)
     with pytest.raises(CheckpointError, match="truncated"):
         PyveneIntervention.load(tmp_path)
