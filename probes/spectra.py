@@ -404,6 +404,16 @@ def value_tokens(subject: Subject) -> list[int] | None:
 
 
 # --- findings -------------------------------------------------------------------------------------
+def say_order(tokens: Sequence[int] | None) -> str:
+    """The order in which tokens have frequencies, as a caveat; "" where that is of their numbers.
+
+    >>> say_order([1, 3, 2]), say_order(range(4))
+    ('in the order of the group, not of the numbers', '')
+    """
+    listed = list(tokens or ())
+    return "in the order of the group, not of the numbers" * (listed != sorted(listed))
+
+
 def add_logits_finding(
     report: Report,
     found: Spectrum,
@@ -432,6 +442,7 @@ def add_logits_finding(
             unclear=f"Key {plural(noun)} of the logits are unclear.",
             doubt=found.undecided,
             lead=found.explained >= HALF,
+            caveat=say_order(value_tokens(report.subject)),
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),

@@ -72,12 +72,6 @@ class Quality:
         return dict(vars(self))
 
 
-def _answers_itself(subject: Subject) -> bool:
-    from mechint.prompts import Prompts
-
-    return isinstance(subject.task, Prompts) and subject.task.answers_itself
-
-
 def quality_of(subject: Subject) -> tuple[Quality, ...]:
     """Accuracy and loss of every output that is asked, with chance; () where there is none, or
     where the answers are the model's own.
@@ -85,9 +79,11 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
     Cost: one forward over the subject's data, which the subject keeps.
     """
     from mechint.checkpoints import performance
+    from mechint.prompts import Prompts
 
+    own = isinstance(subject.task, Prompts) and any(one.open for one in subject.task.prompts)
     measured = performance.measure(subject, subject.split)
-    if measured is None or _answers_itself(subject):
+    if measured is None or own:
         return ()
     kinds, steps = subject.data.kinds, False
     if kinds is not None:

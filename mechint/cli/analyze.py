@@ -112,17 +112,14 @@ def print_account(
     print_json(brief(account, verify=called) if given["brief"] else {**whole, "verify": called})
 
 
-FURTHER = ("ablation", "circuits")
-"""Probes that are proposed where no program and no table over steps is, and that apply."""
-
-
 def next_commands(opening: Opening, explained: bool) -> list[str]:
     """Commands that tell more about a model whose quick probes were run, and programs of it audited
     or not.
     """
     place, opened, subject = shlex.quote(str(opening.path)), opening.checkpoint, opening.subject
     served = any(EXPLANATIONS[name]().applies(subject) for name in EXPLANATIONS)
-    able = [name for name in FURTHER if PROBES[name].from_dict({}).applicable(subject) is None]
+    further = ("ablation", "circuits")
+    able = [name for name in further if PROBES[name].from_dict({}).applicable(subject) is None]
     commands = [opening.command(places=f"{place} {named}") for named in opened.proposals]
     if opening.given["out"] is None:
         commands.append(opening.command("--out report.html"))

@@ -174,11 +174,6 @@ class Prompts(FiniteTask):
         """True where the prompts are texts, whose own tokens are the answers."""
         return self.prompts[0].answer is None and not self.prompts[0].open
 
-    @property
-    def answers_itself(self) -> bool:
-        """True where the model's own answers are among those that it is held against."""
-        return any(one.open for one in self.prompts)
-
     def take_answers(self, network: Any) -> None:
         """Let the model's own answer stand where a prompt has none.
 

@@ -22,7 +22,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._clock_pizza.probe import circularity
 from mechint.probes.operands import has_own
-from mechint.probes.spectra import HALF, Array, KeyRule, share_spectrum
+from mechint.probes.spectra import HALF, Array, KeyRule, say_order, share_spectrum
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
@@ -197,6 +197,7 @@ class Embedding(Probe):
                 if null.p_value > NEAR
                 else "No frequency stands out by twice its share of a flat spectrum.",
                 unclear="Whether the tokens lie on circles is unclear.",
+                caveat=say_order(tokens),
                 at_chance=True,
             ),
             Effect(
