@@ -180,13 +180,11 @@ class Prompts(FiniteTask):
         Raises:
             DataError: two prompts are one input and ask at different positions.
         """
-        if not any(one.open for one in self.prompts):
+        if not self.answers_itself:
             return
-        tokens = self.inputs()
-        ends = torch.tensor([len(one.tokens) - 1 for one in self.prompts])
-        at = torch.tensor([-1 if one.at is None else one.at for one in self.prompts])
-        at = torch.where(at < 0, ends, at)
-        found = []
+        tokens, found = self.inputs(), []
+        places = [len(one.tokens) - 1 if one.at is None else one.at for one in self.prompts]
+        at = torch.tensor(places)
         with torch.no_grad(), evaluating(network):
             device = next(network.parameters()).device
             for start in range(0, len(tokens), CHUNK):
@@ -202,18 +200,16 @@ class Prompts(FiniteTask):
     def told(self, program: Program, symmetry: Symmetry) -> Prompts:
         """The same prompts with a program that was found to give their answers, and its group."""
         made = copy.copy(self)
-        vars(made)["_told"] = program, symmetry
+        vars(made).update(programs={program.name: program}, symmetry=symmetry)
         return made
 
-    @property
+    @cached_property
     def programs(self) -> Mapping[str, Program]:
-        told = vars(self).get("_told")
-        return {} if told is None else {told[0].name: told[0]}
+        return {}
 
-    @property
+    @cached_property
     def symmetry(self) -> Symmetry | None:
-        told = vars(self).get("_told")
-        return None if told is None else told[1]
+        return None
 
     # --- what every task says ---------------------------------------------------------------------
     @cached_property
@@ -483,6 +479,5 @@ class Prompts(FiniteTask):
 
 def _filled(rows: Sequence[Sequence[int]]) -> Int[Tensor, "row n"]:
     """The rows, filled up with IGNORE."""
-    most = max(map(len, rows), default=0)
-    filled = [[*row, *[IGNORE] * (most - len(row))] for row in rows]
-    return torch.tensor(filled, dtype=torch.int64).view(len(rows), most)
+    most = max(map(len, rows))
+    return torch.tensor([[*row, *[IGNORE] * (most - len(row))] for row in rows])

@@ -29,6 +29,7 @@ from mechint.probes._effects import (
     grid,
     judge,
     means_by,
+    units_of,
 )
 from mechint.probes._heads.measures import MARKS, PairRuns, induction_scores
 from mechint.probes.words import listed, mostly_wrong, token_texts
@@ -202,13 +203,12 @@ class Heads(Probe):
             return draw(subject, variable, self.pairs, seed, only_correct=only_correct, **wanted)
 
         every = drawn(False, seed + 1)
-        both = zip(every.base.tolist(), every.source.tolist(), strict=True)
-        given = len({frozenset(map(tuple, pair)) for pair in both})
         right = float(answered(subject, every).double().mean())
-        report.update({"answered": right, "given": given})
+        report.update({"answered": right, "given": int(units_of(every).max()) + 1})
         if reason := mostly_wrong(right):
-            asked = "Heads that move answers that are mostly wrong are not asked for."
-            report.unclear(asked, reason)
+            report.unclear(
+                "Heads that move answers that are mostly wrong are not asked for.", reason
+            )
             return report.result()
         pairs = drawn(self.only_correct, seed)
         runs = PairRuns.of(subject, pairs)
@@ -223,8 +223,8 @@ class Heads(Probe):
         ranked, exact = self._ranked(runs, seed)
         sites = [*exact, *runs.mlps]
         effects = runs.measure([[one] for one in sites])
-        by_size = dict(zip(sites, -abs(effects.share), strict=True))
-        ranked = sorted(exact, key=by_size.__getitem__) + [
+        shares = dict(zip(sites, effects.share, strict=True))
+        ranked = sorted(exact, key=lambda one: -abs(shares[one])) + [
             one for one in ranked if one not in exact
         ]
         numbers, test = self._tested(runs, sites, effects, seed)
@@ -235,7 +235,6 @@ class Heads(Probe):
         ]
         self._ways(subject, runs, reported, seed)
         curves = curve(runs.measure, ranked, SIZES, slice(None))
-        shares = dict(zip(sites, effects.share, strict=True))
         self._record(report, subject, runs, shares, curves, numbers)
         self._show(report, numbers)
         report.update({"reported": [one.name for one in reported]})
@@ -389,10 +388,12 @@ class Heads(Probe):
             f"intervals over the pairs. CPR {line.cpr:.3f}, CMD {line.cmd:.3f}.",
         )
         top = sorted(tested, key=lambda one: -abs(one.moved))[:LARGEST]
-        roles = [next(iter(one.roles(self.significance)), "") for one in top]
-        said = [f"{role.removeprefix('is a ')} {top[i].name}" for i, role in enumerate(roles)]
+        roles = (next(iter(one.roles(self.significance)), "") for one in top)
         largest = figures.bars(
-            said,
+            [
+                f"{role.removeprefix('is a ')} {one.name}"
+                for one, role in zip(top, roles, strict=True)
+            ],
             {"": [one.moved for one in top]},
             title="Each of the largest alone",
             x_title="component and role",
@@ -434,14 +435,11 @@ class Heads(Probe):
             "roles": [listed(one.roles(self.significance)) for one in tested],
         }
         units = dict.fromkeys(set(columns) - {"component", "p", "induction score", "roles"}, SHARE)
-        for query in ("answer", "changed"):
-            seen = [one.marks.get(query, {}) for one in tested]
-            best = [max(marks, key=marks.__getitem__, default="") for marks in seen]
-            said = "from the answer" if query == "answer" else "from the token that differs"
-            columns[f"{said}, attends to"] = [MARKS.get(mark, "") for mark in best]
-            columns[f"{said}, attention"] = [
-                marks.get(mark, np.nan) for marks, mark in zip(seen, best, strict=True)
-            ]
+        for query, said in (("answer", "the answer"), ("changed", "the token that differs")):
+            seen = [one.marks.get(query, {"": np.nan}) for one in tested]
+            best = [max(marks, key=marks.__getitem__) for marks in seen]
+            columns[f"from {said}, attends to"] = [MARKS.get(mark, "") for mark in best]
+            columns[f"from {said}, attention"] = [max(marks.values()) for marks in seen]
         caption = (
             "One row per head or MLP that was held against another pair's prompt; shares of the "
             "logit difference with 95% intervals; p: the larger, against no "
@@ -494,8 +492,10 @@ class Heads(Probe):
         some = listed(names) if len(names) <= 5 else f"{len(names)} heads, led by {names[0]},"
         one_of = f", one of {len(found)} such sets" * (len(found) > 1)
         whole = report.metrics["patched"] == report.metrics["heads"]
-        doubt = "they keep {1:.3f} to {2:.3f} of the difference".format(*first.kept)
-        doubt += f", at least {ALONE} asked for; more pairs would tell"
+        doubt = (
+            f"they keep {first.kept[1]:.3f} to {first.kept[2]:.3f} of the difference, at least "
+            f"{ALONE} asked for; more pairs would tell"
+        )
         verdict = report.finding(
             Claim(
                 f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.",

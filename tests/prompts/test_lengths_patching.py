@@ -92,23 +92,6 @@ def test_components_are_patched_as_far_before_each_answer(
         assert flips == pytest.approx(np.mean(right)), (kind, pos)
 
 
-def test_what_carries_the_answer_is_not_denied(subject: Subject, result: ProbeResult) -> None:
-    """Patched at one position of the input, the last block's input recovered a third: that of the
-    pairs whose answer is read there.
-    """
-    columns = result.tables["components"].columns
-    last = [
-        share
-        for kind, layer, pos, share in zip(
-            *(columns[name] for name in ("kind", "layer", "pos", "recovered")), strict=True
-        )
-        if (kind, layer, pos) == ("resid_pre", 1, "answer")
-    ]
-    assert last[0] > 0.6 and result.metrics["pairs"] == 30
-    assert "@ answer" in result.metrics["component"]
-    assert "resid_pre" not in result.metrics["component"]
-
-
 @pytest.mark.full
 def test_chunks_do_not_change_what_is_patched(subject: Subject, result: ProbeResult) -> None:
     parts = probes.patching(
@@ -122,12 +105,6 @@ def test_chunks_do_not_change_what_is_patched(subject: Subject, result: ProbeRes
     assert result.metrics["above_wrong_source"] == pytest.approx(
         parts.metrics["above_wrong_source"], abs=1e-6
     )
-
-
-def test_prompts_of_one_length_are_patched_at_their_positions(tmp_path: Path) -> None:
-    result = probes.patching(mixed(tmp_path, (4,), 8), only_correct=False, null_samples=99)
-    columns = result.tables["components"].columns
-    assert set(columns["pos"]) == {0, 1, 2, 3} and len(set(columns["pairs"])) == 1
 
 
 def test_positions_that_few_pairs_have_are_left_out(tmp_path: Path) -> None:

@@ -167,11 +167,6 @@ def test_patching_finds_where_the_country_is_read(gpt2: Path, pairs: Path) -> No
     assert found[1, 3] + found[1, 4] > 0.5
 
 
-def test_half_of_a_surrogate_pair_is_no_text(gpt2: Path) -> None:
-    with pytest.raises(DataError, match="item 2: text: half of a surrogate pair is no text"):
-        mechint.load(gpt2, data=["The capital of France is", "The capital \ud800 of"])
-
-
 def test_which_prompt_it_is_cannot_be_learned_from_other_prompts(gpt2: Path, pairs: Path) -> None:
     with pytest.raises(NotApplicableError, match="every value of 'prompt' is there once"):
         probes.run("linear", mechint.load(gpt2, data=pairs))
@@ -314,6 +309,7 @@ BAD = {
         '{"prompt": "the", "answer": " is", "counterfactual": {"prompt": "of", "answer": " is"}}',
         "prompt and counterfactual have the same answer",
     ),
+    "half.jsonl": ('{"prompt": "the \\ud83d", "answer": " is"}', "half of a surrogate pair"),
     "none.jsonl": ('{"prompt": "the", "answer": []}', "answer: 0 right answers"),
     "alone.jsonl": (
         '{"prompt": "the", "answer": [" is", " of"]}',
