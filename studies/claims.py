@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -242,15 +242,4 @@ class ClaimTest:
             ours=str(estimate),
             control=f"{'met' if control.met else 'failed'}: {control.shown}",
             note=decision.reason if exact else self.note(rows),
-            date=span(rows.dates),
         )
-
-
-def span(dates: Iterable[str]) -> str:
-    """The first and the last of some dates.
-
-    >>> span(["2026-11-23", "2026-11-26", "2026-11-25"]), span(["2026-11-23"])
-    ('2026-11-23 to 2026-11-26', '2026-11-23')
-    """
-    found = sorted(set(dates))
-    return " to ".join(dict.fromkeys([found[0], found[-1]])) if found else ""

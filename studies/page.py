@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mechint.errors import counted
 from mechint.probe.results import Figure, PaperClaim, Table
 from mechint.report import Page, Section
-from mechint.studies.claims import NOT_RUN, REFUTED, SUPPORTED, VERDICTS, span
+from mechint.studies.claims import NOT_RUN, REFUTED, SUPPORTED, VERDICTS
 from mechint.studies.rows import Rows
 from mechint.studies.study import Sentence, Study
 from mechint.training.manifest import manifest
@@ -92,6 +92,16 @@ def regimes(study: Study) -> dict[str, str]:
     told = {"paper": study.paper, "known before": study.before}
     told |= {"runs of the paper": study.there, "runs here": study.here}
     return {name: text for name, text in told.items() if text}
+
+
+def span(dates: Iterable[str]) -> str:
+    """The first and the last of some dates.
+
+    >>> span(["2026-11-23", "2026-11-26", "2026-11-25"]), span(["2026-11-23"])
+    ('2026-11-23 to 2026-11-26', '2026-11-23')
+    """
+    found = sorted(set(dates))
+    return " to ".join(dict.fromkeys([found[0], found[-1]])) if found else ""
 
 
 def verdict_of(sentence: Sentence, claims: Sequence[PaperClaim]) -> str:
@@ -190,7 +200,6 @@ def criteria(claims: Sequence[PaperClaim]) -> Table:
             "criterion": [claim.criterion for claim in claims],
             "control": [claim.control for claim in claims],
             "fixed": [f"{'after' if claim.late else 'before'} the runs" for claim in claims],
-            "runs of": [claim.date for claim in claims],
         },
         "A claim is supported where the 95% interval lies within the bar and the control is met.",
     )

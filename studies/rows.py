@@ -26,7 +26,7 @@ class Rows(Sequence[Row]):
     """Rows of runs: "run" (its name), "arm", "seed", "date", further labels, and measures; a row is
     a mapping, which raises UnknownNameError for what it has not.
 
-    dates, arms: of the rows that were asked for by `where`, here and in what it gave.
+    arms: of the rows that were asked for by `where`, here and in what it gave.
 
     >>> rows = Rows([{"arm": "a", "seed": 1, "x": 0.5}, {"arm": "b", "seed": 1, "x": 0.7}])
     >>> rows.where(arm="b").column("x"), rows.values_of("arm")
@@ -35,7 +35,6 @@ class Rows(Sequence[Row]):
 
     def __init__(self, rows: Sequence[Row] = (), asked: Rows | None = None) -> None:
         self._rows = [row if isinstance(row, Metrics) else Metrics(row) for row in rows]
-        self.dates: set[str] = set() if asked is None else asked.dates
         self.arms: set[str] = set() if asked is None else asked.arms
 
     def __getitem__(self, index: Any) -> Any:
@@ -54,7 +53,6 @@ class Rows(Sequence[Row]):
         if not found:
             named = ", ".join(f"{key} {value}" for key, value in labels.items())
             raise NoRunsError(f"no run with {named}")
-        self.dates.update(row["date"] for row in found if "date" in row)
         self.arms.update(row["arm"] for row in found if "arm" in row)
         return Rows(found, self)
 

@@ -210,7 +210,7 @@ class PaperClaim(Shown):
     here with its 95% interval, as text; value, interval, n: ours as numbers, from n independent
     runs; criterion: fixed before the runs; power: probability that the planned runs decide for the
     statement if it holds; control: outcome of the positive control; size: of the study; note: one
-    sentence; late: the criterion was fixed after these runs were seen; date: of the runs; own: a
+    sentence; late: the criterion was fixed after these runs were seen; own: a
     statement that the paper does not make; experiment: the arms whose runs were asked.
     """
 
@@ -229,7 +229,6 @@ class PaperClaim(Shown):
     note: str = ""
     size: str = ""
     late: bool = False
-    date: str = ""
     own: bool = False
     experiment: tuple[str, ...] = ()
 
