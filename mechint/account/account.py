@@ -352,7 +352,7 @@ def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
             continue
         least = f"(≥{math.floor(100 * found['at_least'] + 1e-9)}%) "  # a bound is not rounded up
         end = f"{found['share']:.0%} {least}of its {found['of']}"
-        doubt = "" if standing == "stands" else f" ({standing})"
+        doubt = "" if standing in STANDS else f" ({standing})"
         if verdict:
             lead = re.split(r"[,:]", verdict.rstrip("."))[0]
             form = f"{lead}; {{}}{doubt} {found['verb']} {end}{{}}."

@@ -242,7 +242,8 @@ def judge_block(
         verdict = "no" if {dropped.verdict, ranked.verdict} == {"no"} else "unclear"
         reason = f"not shown to be needed: {ranked.reason}; lost without it: {dropped.reason}"
         decision = Decision(verdict, reason)
-    said = f"{target} is needed"
+    larger = ranked.verdict == "yes" and dropped.verdict != "yes"
+    said = f"{target} {'moves the logits more than spare blocks do' if larger else 'is needed'}"
     return Test.made(
         "minimality",
         target,

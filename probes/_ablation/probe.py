@@ -215,7 +215,11 @@ class Ablation(Probe):
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
         unit = metrics["harm_in"]
         in_nats = unit == "nats"
-        lost = f"the loss rises by {rise:.2g} nats" if in_nats else f"accuracy falls by {fall:.0%}"
+        lost = (
+            f"the loss rises by {rise:.2g} nats"
+            if in_nats
+            else f"accuracy falls by {100 * fall:.0f} points"
+        )
         median = metrics["others_median"]
         report.finding(
             Claim(

@@ -174,7 +174,9 @@ def need(lost: float, ratio: float | None = None, spare: int = 12, reached: int 
 def test_a_block_is_needed_by_rank_or_by_loss(
     lost: float, given: dict[str, Any], standing: str
 ) -> None:
-    assert need(lost, **given).standing == standing
+    found = need(lost, **given)
+    assert found.standing == standing
+    assert standing != "stands" or ("needed" in found.headline) == (lost > 0)
 
 
 def test_half_of_a_percent_of_the_answers_is_a_loss() -> None:
