@@ -180,7 +180,7 @@ class Prompts(FiniteTask):
         Raises:
             DataError: two prompts are one input and ask at different positions.
         """
-        if not self.answers_itself:
+        if not any(one.open for one in self.prompts):
             return
         tokens, found = self.inputs(), []
         places = [len(one.tokens) - 1 if one.at is None else one.at for one in self.prompts]
