@@ -229,10 +229,10 @@ class ClockPizza(Probe):
                 title="Right logit by distance of the operands",
                 x_title=f"distance between the operands (mod {len(centered)})",
                 y_title="right logit less the mean (nats)",
-                y_range=(
-                    min(0.0, float(centered.min())),
-                    1.05 * float(centered.max()),
-                ),
+                # logits that are all equal span nothing
+                y_range=(min(0.0, float(centered.min())), 1.05 * float(centered.max()))
+                if centered.any()
+                else None,
                 caption="Mean and 95% of the inputs at each distance, which explains "
                 f"{means.var() / max(centered.var(), 1e-24):.0%} of the variance, more of a "
                 "pizza's than of a clock's.",
