@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.build import heatmap, image_grid
+from mechint.figures.build import heatmap
 from mechint.figures.figure import Figure
 from mechint.figures.parts import Axis, Layer, Plot
 from mechint.figures.steps import MAX_WEIGHTS
 from mechint.figures.theme import COLORS, MUTED, numbers
 
-PANELS = 12
-"""Heads in the static drawing."""
 FAINT = 0.03
 """Attention below which no arc is drawn."""
 
@@ -41,7 +39,7 @@ def attention(
     *,
     title: str,
     caption: str,
-    chosen: Chosen | None = None,
+    chosen: Chosen,
 ) -> Figure:
     """Attention of all heads over some examples, as a view in a page or a notebook.
 
@@ -49,15 +47,15 @@ def attention(
         heads: names, "L0H1".
         examples: name of the example → text of each of its tokens.
         patterns: name of the example → attention (head, query, key), 0–1.
-        chosen: the head and the query that are shown first; all heads when None.
+        chosen: the head and the query that are shown first.
 
     Returns:
         A figure with a view beside the static drawing of its first example. Examples that are too
-        many for a page, and heads that are too many for the drawing, are left out; the caption
-        says so. Patterns that are the same in every example and query are stated in a sentence.
+        many for a page are left out; the caption says so. Patterns that are the same in every
+        example and query are stated in a sentence.
 
     >>> shown = attention(["L0H0"], {"a": ["1", "="]}, {"a": [[[1, 0], [0.5, 0.5]]]},
-    ...     title="Attention", caption="Where it looks.")
+    ...     title="Attention", caption="Where it looks.", chosen=Chosen("L0H0", 1))
     >>> shown.view["frames"]
     [[[[1.0, 0.0, 0.5, 0.5]]]]
     """
@@ -82,26 +80,11 @@ def attention(
     if len(kept) < len(examples):
         caption += f" The first {len(kept)} of {len(examples)} examples can be chosen."
     first = kept[0]
-    if chosen is not None:
-        place = list(heads).index(chosen.head)
-        view["start"] = {"head": place, "query": chosen.query, "arcs": not chosen.stripe}
-        view["marked"] = [list(pair) for pair in chosen.keys]
-        weights, tokens = np.asarray(patterns[first][place]), [*map(str, examples[first])]
-        draw = _stripe if chosen.stripe else _arcs
-        drawn = draw(weights, tokens, chosen, title, caption)
-        return dataclasses.replace(drawn, kind="attention", view=view)
-    if len(heads) > PANELS:
-        caption += f" Its static drawing has the first {PANELS} heads."
-    drawn = image_grid(
-        {name: _unmasked(patterns[first][i]) for i, name in enumerate(heads[:PANELS])},
-        title=title,
-        x_title="key (token)",
-        y_title="query (token)",
-        z_title="attention (0–1)",
-        caption=caption,
-        limits=(0, 1),
-        labels=[str(token) for token in examples[first]],
-    )
+    place = list(heads).index(chosen.head)
+    view["start"] = {"head": place, "query": chosen.query, "arcs": not chosen.stripe}
+    view["marked"] = [list(pair) for pair in chosen.keys]
+    weights, tokens = np.asarray(patterns[first][place]), [*map(str, examples[first])]
+    drawn = (_stripe if chosen.stripe else _arcs)(weights, tokens, chosen, title, caption)
     return dataclasses.replace(drawn, kind="attention", view=view)
 
 

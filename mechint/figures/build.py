@@ -348,7 +348,6 @@ def image_grid(
     columns: int | None = None,
     diverging: bool = False,
     limits: tuple[float, float] | None = None,
-    labels: Sequence[str] | None = None,
 ) -> Figure:
     """Small multiples: matrices under one color scale, one panel per head, neuron or layer.
 
@@ -356,18 +355,16 @@ def image_grid(
         panels: name → matrix (rows, columns) each, row 0 on top.
         columns: panels per line; when None, up to four.
         limits: as for `heatmap`.
-        labels: of rows and columns of square panels, which may repeat: the tokens of a text.
     """
     matrices = {name: _matrix(panel) for name, panel in panels.items()}
     assert matrices, "no panel"
     every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     kind: Any = "diverging" if diverging else "sequential"
     scale = _scale(every, z_title, kind, limits)
-    names = _tick_names(labels)
     shown = [
         Plot(
-            Axis(x_title, names=names),
-            Axis(y_title, names=names, reverse=True),
+            Axis(x_title),
+            Axis(y_title, reverse=True),
             [Layer("matrix", z=numbers(matrix, 4), scale=scale)],
             title=name,
             equal=True,

@@ -66,13 +66,6 @@ class Figure:
         """The specification that plotly.js draws: "data", "layout", and "frames" of its steps."""
         return specification(self)
 
-    def show(self) -> Any:
-        """The plotly Figure, for notebooks."""
-        import plotly.graph_objects as go
-
-        spec = self.spec
-        return go.Figure({"data": spec["data"], "layout": spec["layout"]})
-
     def save(self, path: str | Path, *, width: float = 5.5, height: float | None = None) -> Path:
         """Write the figure to `path`, without a browser or a network.
 

@@ -5,9 +5,9 @@ share; opens without a server.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mechint.errors import RunError
 from mechint.figures.figure import Figure
@@ -45,43 +45,27 @@ MAX_PANELS = 3
 """Panels of a figure that a card's picture shows."""
 
 
-@dataclass(frozen=True)
-class Card:
-    """A page in the index: its kind, title, answer, marks and picture (a file name, or "")."""
+def card(name: str, page: Page) -> dict[str, Any]:
+    """The card in the index of `page`, which is written to `name`.html: its kind, title, answer
+    and picture (a file name, or "").
 
-    href: str
-    title: str
-    kind: str
-    text: str
-    words: str
-    counts: Sequence[tuple[str, int]] = ()
-    quality: str = ""
-    picture: str = ""
-    alt: str = ""
-
-
-def card(name: str, page: Page) -> Card:
-    """The card of `page`, which is written to `name`.html.
-
-    >>> card("x", Page("T", [], verdict="It adds as a clock.")).text
+    >>> card("x", Page("T", [], verdict="It adds as a clock."))["text"]
     'It adds as a clock.'
     """
     leads = [section.headline for section in page.sections if section.headline]
     text = page.verdict or page.abstract or next(iter(leads), "")
-    claims = [claim.verdict for section in page.sections for claim in section.claims]
     figure = picture(page)
     kind = page.kicker if page.kicker in HEADINGS else "report"
-    return Card(
-        f"{name}.html",
-        page.title,
-        kind,
-        truncate(" ".join(text.replace("`", "").split()), LONGEST),
-        " ".join([kind, page.title, page.task, *page.probes, text]).lower(),
-        [] if page.verdict else [(one, claims.count(one)) for one in dict.fromkeys(claims)],
-        page.quality[0] if page.quality else "",
-        f"{name}.svg" if figure is not None else "",
-        f"{page.title}: {figure.title}" if figure is not None else "",
-    )
+    return {
+        "href": f"{name}.html",
+        "title": page.title,
+        "kind": kind,
+        "text": truncate(" ".join(text.replace("`", "").split()), LONGEST),
+        "words": " ".join([kind, page.title, page.task, *page.probes, text]).lower(),
+        "quality": page.quality[0] if page.quality else "",
+        "picture": f"{name}.svg" if figure is not None else "",
+        "alt": f"{page.title}: {figure.title}" if figure is not None else "",
+    }
 
 
 def picture(page: Page) -> Figure | None:
@@ -126,7 +110,7 @@ def build_gallery(
     named = _named(pages)
     cards = {name: card(name, page) for name, page in named.items()}
     texts, pictures = dict[str, str](), dict[str, bytes]()
-    order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name].kind))
+    order = sorted(named, key=lambda name: list(HEADINGS).index(cards[name]["kind"]))
     for place, name in enumerate(order):
         progress(place, len(order), name)
         around = {"index": ("index.html", title)}
@@ -150,14 +134,14 @@ def build_gallery(
     return out / "index.html"
 
 
-def _index(title: str, cards: Sequence[Card]) -> str:
+def _index(title: str, cards: Sequence[Mapping[str, Any]]) -> str:
     """The page of cards, by kind, with a search and chips."""
     template = environment().get_template("gallery.html.j2")
     policy = content_policy([asset("gallery.js"), asset("page.js")], beside=True)
     groups = [
         (kind, heading, own)
         for kind, heading in HEADINGS.items()
-        if (own := [one for one in cards if one.kind == kind])
+        if (own := [one for one in cards if one["kind"] == kind])
     ]
     return template.render(title=title, groups=groups, policy=policy)
 

@@ -20,6 +20,7 @@ from mechint.figures.static import DPI, HALF, STYLE, draw, height_of, inline_svg
 
 WORDS: dict[str, Any] = {"title": "A title", "caption": "A caption."}
 XY: dict[str, Any] = {**WORDS, "x_title": "step", "y_title": "loss (nats)"}
+LOOKS: dict[str, Any] = {**WORDS, "chosen": figures.Chosen("L0H0", 1)}
 WEIGHTS = np.array([[[1.0, 0.0], [0.25, 0.75]]])
 
 
@@ -59,7 +60,7 @@ def every_kind() -> dict[str, Figure]:
             figures.lines([0, 1], {"kept": [0, 1], "left": [1, 0]}, **XY),
         ),
         "panels": figures.stacked([panel, other], x_title="step", marks={"learned": 1.5}, **WORDS),
-        "attention": figures.attention(["L0H0"], {"<a>": ["<s>", "="]}, {"<a>": WEIGHTS}, **WORDS),
+        "attention": figures.attention(["L0H0"], {"<a>": ["<s>", "="]}, {"<a>": WEIGHTS}, **LOOKS),
         "graph": figures.graph(
             {"embed": (0, 0), "L0H0": (0, 1), "logits": (0, 2)},
             [("embed", "L0H0", 2.0), ("L0H0", "logits", 1.0)],
@@ -154,7 +155,7 @@ def test_what_is_negligible_is_a_sentence(scale: float) -> None:
 def test_what_is_constant_is_a_sentence() -> None:
     made = figures.heatmap(np.full((3, 3), 0.25), z_title="share (0–1)", **XY)
     assert made.kind == "sentence" and "0.25 everywhere" in made.caption
-    even = figures.attention(["L0H0"], {"a": ["x", "y"]}, {"a": np.full((1, 2, 2), 0.5)}, **WORDS)
+    even = figures.attention(["L0H0"], {"a": ["x", "y"]}, {"a": np.full((1, 2, 2), 0.5)}, **LOOKS)
     assert even.kind == "sentence" and "0.5 from every token" in even.caption
 
 
@@ -214,7 +215,7 @@ def test_attention_views_go_through_the_steps_of_the_examples_that_all_share() -
     def view(weight: float, *names: str) -> Figure:
         pattern = np.array([[[1.0, 0.0], [weight, 1 - weight]]])
         tokens = {name: ["x", "="] for name in names}
-        return figures.attention(["L0H0"], tokens, dict.fromkeys(names, pattern), **WORDS)
+        return figures.attention(["L0H0"], tokens, dict.fromkeys(names, pattern), **LOOKS)
 
     made = figures.stepped({0: view(0.5, "a", "b"), 5: view(0.25, "b")})
     assert made.view is not None and made.view["steps"] == ["0", "5"]

@@ -247,11 +247,12 @@ def test_a_gallery_shows_the_answer_of_every_page(tmp_path: Path) -> None:
         "Carry",
         [Section("Claims", claims=[PaperClaim("s", "a", "It grows.", verdict="supported")])],
         kicker="study",
+        quality=["Of 1 claim: 1 supported."],
         abstract="It is asked.",
     )
     index = build_gallery([page_of(account()), study], tmp_path / "out")
     html = index.read_text(encoding="utf-8")
-    assert "It adds as a clock." in html and "1 supported" in html
+    assert "It adds as a clock." in html and "1 supported" in html and "It is asked." in html
     assert html.index('id="report"') < html.index('id="study"')
     files = {path.name for path in (tmp_path / "out").iterdir()}
     first = "addition-mod-113-one-layer"
