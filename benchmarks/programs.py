@@ -382,45 +382,44 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     counts = Counter(map(_standing, rows))
     said = ", ".join(f"{name} {counts[name]}" for name in ORDER if counts[name])
     slowest = max((row["s"] for row in rows if "s" in row), default=0.0)
-    held = [row["right"][0] for row in rows if row.get("right")]
-    right = sum(one == 1 for one in held)
+    right = [row["right"][0] == 1 for row in rows if row.get("right")]
     lines = [
         "# Programs of models\n",
         f"{counts['stands']} of {len(rows)} models and forms of prompts have a program that "
-        f"stands; of {len(held)} held to right answers {right} give all of them. By standing: "
-        f"{said}; at most {slowest:.1f} s of processor time.\n",
+        f"stands; of {len(right)} held to right answers {sum(right)} give all of them. By "
+        f"standing: {said}; at most {slowest:.1f} s of processor time.\n",
         whole,
     ]
     heading = (
         "model",
-        "asked by",
         "standing",
         "program",
-        "heads",
+        "right",
         "coverage",
         "keeps",
-        "right",
+        "asked by",
         "s",
+        "heads",
     )
     lines += ["| " + " | ".join(heading) + " |", "|" + " --- |" * len(heading)]
     for row in rows:
+        model, asked = f"`{row['model']}`", _cell(row["asked"])
         if "error" in row:
-            cells = [f"`{row['model']}`", row["asked"], "not asked", _cell(row["error"])]
-            lines.append("| " + " | ".join([*cells, "", "", "", "", ""]) + " |")
-            continue
-        program = f"`{row['program'].removeprefix('answer = ')}`" if row["program"] else ""
-        reason = f" {_cell(row['reason'])}" if row["reason"] else ""
-        cells = [
-            f"`{row['model']}`",
-            _cell(row["asked"]),
-            row["standing"],
-            (program.replace("|", "\\|") + reason).strip(),
-            _cell("; ".join([*row["routes"], *row["by group"]])),
-            f"{row['coverage']:.3f}" if row["coverage"] == row["coverage"] else "",
-            f"{row['keeps']:.3f}" if row["keeps"] == row["keeps"] else "",
-            "" if row["right"] is None else "{:.3f} of {:,}".format(*row["right"]),
-            f"{row['s']:.1f}",
-        ]
+            cells = [model, "not asked", _cell(row["error"]), "", "", "", asked, "", ""]
+        else:
+            program = f"`{row['program'].removeprefix('answer = ')}`" if row["program"] else ""
+            reason = f" {_cell(row['reason'])}" if row["reason"] else ""
+            cells = [
+                model,
+                row["standing"],
+                (program.replace("|", "\\|") + reason).strip(),
+                "" if row["right"] is None else "{:.3f} of {:,}".format(*row["right"]),
+                f"{row['coverage']:.3f}" if row["coverage"] == row["coverage"] else "",
+                f"{row['keeps']:.3f}" if row["keeps"] == row["keeps"] else "",
+                asked,
+                f"{row['s']:.1f}",
+                _cell("; ".join([*row["routes"], *row["by group"]])),
+            ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, NOTE, in_words(made(COMMAND))]) + "\n"
 
