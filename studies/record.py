@@ -218,8 +218,11 @@ def tables(found: Mapping[str, Mapping[str, Outcome]], results: Path) -> str:
         text += f"\n## {name}\n\n{_ended(study.title)} {counts(best(sizes))} {spent}.\n\n"
         text += row("", "here", "the paper", "ours [95% interval]", "verdict") + row(*["---"] * 5)
         for one in study.sentences:
-            first = claims[one.ids[0]] if one.ids else PaperClaim(name, "", "", note=one.cost)
-            numbers = f"{first.id}: {first.ours}" if first.ours else one.cost or first.note
+            of = [claims[id] for id in one.ids]
+            first = of[0] if of else PaperClaim(name, "", "")
+            left = {claim.note for claim in of if claim.verdict == NOT_RUN} - {""}
+            told = [f"{first.id}: {first.ours}" if first.ours else "", one.cost]
+            numbers = "; ".join(filter(None, [*told, *(() if one.cost else sorted(left))]))
             verdict = verdict_of(one, list(claims.values())).replace(STAR, r" \*")
             regime, theirs = one.regime or study.here, "ours" if one.own else first.theirs
             text += row(one.says, regime, theirs, numbers, verdict)

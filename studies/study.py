@@ -32,7 +32,7 @@ class Sentence:
     """A sentence of the abstract, or of the hypothesis, and the claims that say it together.
 
     ids: of the claims, of which the first gives the numbers; regime: of the runs here, the study's
-    where it is empty; cost: of a sentence that no claim asks; own: one that the paper does not say.
+    where it is empty; cost: of what is not run, or would decide it; own: not the paper's.
     """
 
     says: str

@@ -92,6 +92,12 @@ class WhetherNotWhen(Study):
             ("a2", "b2", "c2"),
             regime="8 to 64 wide",
         ),
+        Sentence(
+            "at a constant rate the difference at 20,000 steps is that at 5,000",
+            regime="16 and 32 wide, constant rate, 20,000 steps",
+            cost="2 core-hours",
+            own=True,
+        ),
     )
     costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 1.6, "overnight": 7}
     plan = staticmethod(plan)
