@@ -40,6 +40,8 @@ WHATEVER = ", for all of these inputs"
 """The end of the title of a constant."""
 MAX_COMPARED = 8
 """Places from each end whose tokens are compared, in classes of inputs."""
+MOSTLY = 0.75
+"""Share of inputs on which half of the attention of a head that *attends* is on its keys."""
 MAX_GROUPS, MAX_VARIABLES = 4, 6
 """Groups of sources and variables of a program, at most."""
 
@@ -360,9 +362,7 @@ class SourceProgram:
         not tell apart, with the prompts that would.
         """
         some = f"where several are tied ({self.tied:.1%}) it is not said which is the answer"
-        placed = self.inputs.aligned is not None and any(
-            rule.fixed and rule.weights is None for rule in self.heads.values()
-        )
+        placed = self.inputs.aligned is not None and any(one.fixed for one in self.heads.values())
         lengths = "prompts of one length do not tell places from the start from ones from the end"
         return (
             [some] * (self.tied > 0)
@@ -474,6 +474,6 @@ def looks_apart(sources: Sources, program: SourceProgram) -> SourceProgram:
     classes = {**alone.classes(some.tokens, some.at), "any {}": torch.zeros(len(some))}
     for head, rule in program.heads.items():
         mass = named_attention(some, head, rule)
-        if failing_class((mass > 0.5) | mass.isnan(), classes, 0.5, 0.5):
+        if failing_class((mass > 0.5) | mass.isnan(), classes, MOSTLY, MOSTLY):
             found.add(head)
     return replace(program, apart=frozenset(found))

@@ -191,5 +191,8 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
     told = f"judged on {'all ' if drawn is None else ''}{best['n']:,} inputs"
     told += "" if drawn is None else ", as many fitted"
     add(legend(best))
-    add(f"{told}; words: mechint help WORD")
+    edits = "; what sources bring is exchanged with later heads held" * (
+        best["family"] == "induced"
+    )
+    add(f"{told}{edits}; words: mechint help WORD")
     return out
