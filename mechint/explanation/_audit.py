@@ -220,15 +220,15 @@ def clear_errors(
 ) -> str:
     """The number of inputs that the model answers otherwise by a clear margin, in words; "" where
     they are so few that no class of 1%, or of `MIN_CLASS`, can be wrong by half. Their margin is
-    more than half of that of the middle input that is answered as the program says, so that those
-    on which the model wavers are none of them.
+    more than half of that of the middle input that is answered as the program says; noise that
+    brings so many has the model waver, by less, on more of those that are answered as it says.
     """
     first, second = logits.topk(2).values.T
     inside = (answers >= 0) & (answers < logits.shape[1])
     said = logits.gather(1, (answers * inside)[:, None])[:, 0].where(inside, -torch.inf)
-    middle = (first - second)[right].median()
-    clear = int((first - said > middle / 2)[~right].sum())
-    if clear < max(MIN_CLASS, SMALL * len(right)) / 2:
+    half = (first - second)[right].median() / 2
+    clear, wavers = int((first - said > half)[~right].sum()), first - second < half
+    if clear < max(int(wavers[right].sum()), max(MIN_CLASS, SMALL * len(right)) / 2):
         return ""
     return f"{clear} of {len(right)} inputs are clearly answered otherwise, and no class is told"
 
