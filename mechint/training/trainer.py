@@ -309,11 +309,8 @@ def dropout(
 
     The mask of a model is the one that it would draw alone.
     """
-    keep = 1 - rate
-    if keep == 1:
-        return tensor
-    mask = torch.stack([_draw_mask(keep, tensor[0], own) for own in generators])
-    return tensor * mask.to(tensor.dtype).div_(keep)
+    mask = torch.stack([_draw_mask(1 - rate, tensor[0], own) for own in generators])
+    return tensor * mask.to(tensor.dtype).div_(1 - rate)
 
 
 def _draw_mask(keep: float, like: Tensor, generator: torch.Generator) -> Bool[Tensor, " ..."]:

@@ -198,17 +198,14 @@ class Sampler:
             trace[:, index] = excess.detach().cpu()
             if not bool(torch.isfinite(excess).any()):
                 break
-            drift = self._drift(weights, gradient, self.localization * pull)
+            # nβ ∇L(w) + γ (w − w*) of every chain
+            drift = {
+                name: self.temperature * gradient[name]
+                + _along(self.localization * pull, value) * (value - self.center[name])
+                for name, value in weights.items()
+            }
             weights = _moved(weights, drift, size, generator, noise)
         return trace, weights
-
-    def _drift(self, weights: Weights, gradient: Weights, localization: Tensor) -> Weights:
-        """nβ ∇L(w) + γ (w − w*) of every chain; γ (chain,)."""
-        return {
-            name: self.temperature * gradient[name]
-            + _along(localization, value) * (value - self.center[name])
-            for name, value in weights.items()
-        }
 
     # --- the size of a step -----------------------------------------------------------------------
     def choose_step(self, *key: int | str) -> float:
