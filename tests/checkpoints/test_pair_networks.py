@@ -126,23 +126,17 @@ def rep_theory(folder, state, **changes):
     return folder / "model.pt"
 
 
-def test_one_layer_networks_compute_what_their_code_does(tmp_path):
-    state = randoms({"W_x": (N, D), "W_y": (N, D), "W": (2 * D, H), "W_U": (H, N)})
+@pytest.mark.parametrize("bilinear", [False, True])
+def test_networks_of_groups_compute_what_their_code_does(tmp_path, bilinear):
+    width = D if bilinear else H
+    layer = {} if bilinear else {"W": (2 * D, H)}
+    state = randoms({"W_x": (N, D), "W_y": (N, D), **layer, "W_U": (width, N)})
     opened = load_checkpoint(rep_theory(tmp_path, state))
-    x, y = pairs().T
-    hidden = F.relu(torch.hstack([state["W_x"][x], state["W_y"][y]]) @ state["W"])
-    logits, cache = opened.model.run_with_cache(pairs())
-    torch.testing.assert_close(logits[:, -1], hidden @ state["W_U"], atol=1e-12, rtol=1e-9)
-    torch.testing.assert_close(cache["blocks.0.mlp.hook_post"][:, -1], hidden)
+    x, y = state["W_x"][pairs()[:, 0]], state["W_y"][pairs()[:, 1]]
+    hidden = x * y if bilinear else F.relu(torch.hstack([x, y]) @ state["W"])
+    logits = opened.model(pairs())[:, -1]
+    torch.testing.assert_close(logits, hidden @ state["W_U"], atol=1e-12, rtol=1e-9)
     assert opened.task.p == N and opened.seed == 2 and opened.task.train_fraction == 0.4
-
-
-def test_bilinear_networks_compute_what_their_code_does(tmp_path):
-    state = randoms({"W_x": (N, D), "W_y": (N, D), "W_U": (D, N)})
-    opened = load_checkpoint(rep_theory(tmp_path, state))
-    x, y = pairs().T
-    expected = (state["W_x"][x] * state["W_y"][y]) @ state["W_U"]
-    torch.testing.assert_close(opened.model(pairs())[:, -1], expected, atol=1e-12, rtol=1e-9)
 
 
 def test_a_network_alone_takes_its_task_from_the_caller(tmp_path):

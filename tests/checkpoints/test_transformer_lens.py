@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.formats import transformer_lens
@@ -17,7 +16,6 @@ from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models import build
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "transformer_lens"
 CONFIG = ModelConfig(
     n_layers=2,
     d_model=6,
@@ -82,26 +80,6 @@ def test_a_configuration_beside_is_used_when_it_is_the_models(tmp_path):
     assert torch.equal(load_checkpoint(path).model(TOKENS), MODEL(TOKENS))
     (tmp_path / "cfg.json").write_text(json.dumps(CFG | {"d_model": 7}))
     assert load_checkpoint(path).config.act_fn == "relu"
-
-
-def test_folded_layer_norm_is_seen_in_the_weights(tmp_path):
-    with safe_open(FIXTURES / "folded_ln.safetensors", framework="pt") as content:
-        names = content.keys()
-        tensors = {name: content.get_tensor(name) for name in names}
-    opened = load_checkpoint(
-        written(
-            tmp_path,
-            {
-                name.removeprefix("weight:"): value
-                for name, value in tensors.items()
-                if name.startswith("weight:")
-            },
-        )
-    )
-    assert opened.assumed["normalization_type"].value == "LNPre"
-    torch.testing.assert_close(
-        opened.model(tensors["tokens"]), tensors["logits"], atol=1e-5, rtol=0
-    )
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
