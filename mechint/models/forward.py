@@ -105,7 +105,7 @@ class Forward:
         normed = norm(self.p, f"{weights}.ln1", f"{name}.ln1", self.config, x, self.hook)
         out = self._attention(f"{name}.attn", f"{weights}.attn", normed, rows)
         out = self.hook(f"{name}.hook_attn_out", self.drop(f"{name}.attn", out))
-        if rows is not None and rows.residual is not None:
+        if rows is not None:
             x = gather_rows(x, rows.residual, self.stacked)
         return x + out
 
@@ -128,8 +128,7 @@ class Forward:
             return out if bias is None else out + bias
         z = z.flatten(-2)
         if rows is not None:
-            z = z.flatten(-3, -2)  # (..., B·Q, head·d_head)
-            z = z if rows.out is None else gather_rows(z, rows.out, self.stacked)
+            z = gather_rows(z.flatten(-3, -2), rows.out, self.stacked)  # of (…, B·Q, head·d_head)
         return linear(z, w_o.flatten(-3, -2), bias)
 
     def mix(
@@ -186,22 +185,14 @@ class Forward:
                 return projected("QKV", x).split(n_heads, -2)
             return tuple(projected(letter, x) for letter in "QKV")
 
-        def at_keys(x: Tensor) -> Tensor:
-            if rows.in_order:
-                return x.view(*rows.keys.shape, *x.shape[-2:])
-            return gather_rows(x, rows.keys, self.stacked)
-
-        if rows.query_is_key:
-            return at_keys(projected("QKV", x)).split(n_heads, -2)
-        attending, there = x, turned
-        if rows.query_rows is not None:
-            attending = gather_rows(x, rows.query_rows, self.stacked)
-            if turned is not None:
-                index = rows.query_rows[..., None, None]
-                cosines, sines = (one.take_along_dim(index, 1) for one in turned)
-                there = cosines, sines
-        q, both = projected("Q", attending, there), projected("KV", x)
-        return gather_rows(q, rows.queries, self.stacked), *at_keys(both).split(n_heads, -2)
+        attending, there = gather_rows(x, rows.query_rows, self.stacked), turned
+        if turned is not None:
+            index = rows.query_rows[..., None, None]
+            cosines, sines = (one.take_along_dim(index, 1) for one in turned)
+            there = cosines, sines
+        q = gather_rows(projected("Q", attending, there), rows.queries, self.stacked)
+        both = gather_rows(projected("KV", x), rows.keys, self.stacked)
+        return q, *both.split(n_heads, -2)
 
     @property
     def _places_heads(self) -> bool:

@@ -31,26 +31,19 @@ class BlockRows:
 
     keys: Tensor
     """(M, B, T) the row of each key."""
+    query_rows: Tensor
+    """(M, U) the rows that attend."""
     queries: Tensor
     """(M, B, Q) which of `query_rows` each query is."""
-    query_rows: Tensor | None = None
-    """(M, U) the rows that attend; None: all."""
-    out: Tensor | None = None
-    """(M, N) which of the B·Q queries are passed on; None: all."""
-    residual: Tensor | None = None
-    """(M, N) the row whose residual stream each of them continues; None: its own."""
-    mask: Tensor | None = None
+    out: Tensor
+    """(M, N) which of the B·Q queries are passed on."""
+    residual: Tensor
+    """(M, N) the row whose residual stream each of them continues."""
+    mask: Tensor | None
     """(M | 1, B | 1, Q, T) added to the scores, -inf where a query must not attend; None: zeros."""
-    in_order: bool = False
-    """The rows are the slots in order, and keys need no gather."""
     rotation: Rotation | None = None
     """Cosines and sines (M, R, 1, d_head) of the positions of the rows it is given, where queries
     and keys are turned by them."""
-
-    @property
-    def query_is_key(self) -> bool:
-        """True where every key attends, so that queries, keys and values take one product."""
-        return self.query_rows is None and self.queries is self.keys
 
 
 @dataclass(frozen=True)
@@ -114,7 +107,7 @@ class RowLayout:
             if index > 1 and not last:
                 blocks.append(blocks[-1])
             else:
-                rows = _block_rows(keys, once, grid.reads if last else every, last, mask)
+                rows = _block_rows(keys, once, grid.reads if last else every, mask)
                 turned = rotation(config, first[1] if index == 0 else positions)
                 blocks.append(replace(rows, rotation=turned))
             entering.append(keys.flatten(1).gather(1, grid.reads))
@@ -154,40 +147,27 @@ def _block_rows(
     keys: Int[Tensor, "M B T"],
     distinct: bool,
     out: Int[Tensor, "M N"],
-    last: bool,
     mask: Float[Tensor, "#M #B T T"] | None,
 ) -> BlockRows:
     """One block that is given the rows `keys` and passes on the flat slots `out`."""
-    models, sequences, slots = keys.shape
-    given = int(keys.max()) + 1 if keys.numel() else 0
-    ends = keys.flatten(1).amax(1) if keys.numel() else keys.new_zeros(0)
-    in_order = not distinct and bool((ends + 1 == sequences * slots).all())
-    if in_order and not last:
-        return BlockRows(keys=keys, queries=keys, mask=mask, in_order=True)
     attending, rank = _queue(out, keys)
     rows = keys.gather(2, attending)  # (M, B, Q)
-    flat_out = (out // slots) * attending.shape[2] + rank
-    query_rows: Tensor | None
+    flat_out = (out // keys.shape[2]) * attending.shape[2] + rank
+    residual = keys.flatten(1).gather(1, out)
     if distinct:
-        used, queries = _distinct(rows, given)
-        query_rows = used.expand(models, -1)
+        used, queries = _distinct(rows, int(keys.max()) + 1 if keys.numel() else 0)
+        query_rows = used.expand(len(keys), -1)
     else:
-        query_rows = keys.flatten(1).gather(1, out)
+        query_rows = residual
         numbers = torch.arange(out.shape[1], device=out.device).expand_as(out)
         queries = torch.zeros_like(rows).flatten(1).scatter_(1, flat_out, numbers).view_as(rows)
-    if query_rows.shape[1] == given:
-        query_rows, queries = None, rows
-    all_in_order = flat_out.shape[1] == rows[0].numel() and bool(
-        (flat_out[:, 1:] > flat_out[:, :-1]).all()
-    )
     return BlockRows(
         keys=keys,
-        queries=queries,
         query_rows=query_rows,
-        out=None if all_in_order else flat_out,
-        residual=keys.flatten(1).gather(1, out) if last or distinct else None,
+        queries=queries,
+        out=flat_out,
+        residual=residual,
         mask=_mask_of(mask, attending),
-        in_order=in_order,
     )
 
 
@@ -210,14 +190,12 @@ def _mask_of(mask: Tensor | None, attending: Int[Tensor, "M B Q"]) -> Tensor | N
     if mask is None or not attending.numel():
         return None
     first = attending[0, 0]
-    if not bool((attending == first).all()):
-        sequences, slots = mask.shape[0] * mask.shape[1], mask.shape[2]
-        starts = slots * torch.arange(sequences, device=mask.device).view(*mask.shape[:2], 1)
-        return gather_rows(mask.flatten(0, 2), starts + attending, stacked=False)
-    if len(first) == mask.shape[2]:
-        return mask
-    part = mask[..., first, :]
-    return part if bool(part.any()) else None
+    if bool((attending == first).all()):
+        part = mask[..., first, :]
+        return part if bool(part.any()) else None
+    sequences, slots = mask.shape[0] * mask.shape[1], mask.shape[2]
+    starts = slots * torch.arange(sequences, device=mask.device).view(*mask.shape[:2], 1)
+    return gather_rows(mask.flatten(0, 2), starts + attending, stacked=False)
 
 
 def _mask(config: ModelConfig, grid: Grid) -> Float[Tensor, "#M #B T T"] | None:

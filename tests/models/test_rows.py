@@ -141,7 +141,7 @@ def test_of_all_pairs_each_distinct_row_is_computed_once_and_the_answer_alone_at
     layout = RowLayout.at(config, all_pairs(p), torch.full((p * p,), 2))
     assert layout.tokens.shape == (1, 2 * p + 1)  # p tokens at each of two positions, and "="
     (block,) = layout.blocks or ()
-    assert block.query_rows is not None and block.query_rows.shape == (1, 1)
+    assert block.query_rows.shape == (1, 1)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
