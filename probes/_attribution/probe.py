@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 UNIT = "nats of logit"
-"""Ablation → the stand-in for an activation; else its mean."""
 
 
 @dataclass(frozen=True)

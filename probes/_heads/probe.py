@@ -198,11 +198,8 @@ class Heads(Probe):
         assert subject.task is not None
         variable, report = choose_variable(subject.task, None), Report(self, subject)
 
-        def drawn(only_correct: bool, seed: int) -> Any:
-            wanted = {"relation": "minimal", "least": 2}
-            return draw(subject, variable, self.pairs, seed, only_correct=only_correct, **wanted)
-
-        every = drawn(False, seed + 1)
+        asked: dict[str, Any] = {"relation": "minimal", "least": 2}
+        every = draw(subject, variable, self.pairs, seed + 1, only_correct=False, **asked)
         right = float(answered(subject, every).double().mean())
         report.update({"answered": right, "given": int(units_of(every).max()) + 1})
         if reason := mostly_wrong(right):
@@ -210,7 +207,7 @@ class Heads(Probe):
                 "Heads that move answers that are mostly wrong are not asked for.", reason
             )
             return report.result()
-        pairs = drawn(self.only_correct, seed)
+        pairs = draw(subject, variable, self.pairs, seed, only_correct=self.only_correct, **asked)
         runs = PairRuns.of(subject, pairs)
         n_units, difference = int(runs.units.max()) + 1, (runs.end - runs.base).sum() / len(pairs)
         report.update({"pairs": n_units, "difference": float(difference)})

@@ -121,7 +121,10 @@ class Patching(Probe):
         effects, wrong, flipped = effects_of(subject, pairs, components, from_answer=from_answer)
         shares, flips = effects.shares(seed=seed), effects.mean(flipped)
         recovered = shares.value
-        among = leading(components)
+        # before the embedding's block the stream carries all, so that it leads where it is alone
+        written = [i for i, one in enumerate(components) if one.kind != "resid_pre"]
+        inner = [i for i, one in enumerate(components) if one.resid != 0]
+        among = written or inner or list(range(len(components)))
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
         independent = self._draw(subject, variable, seed + 2, relation="independent", least=0)
 
@@ -268,15 +271,6 @@ def at_positions(
     """The sites at each of `places`, all positions of the input when None."""
     places = range(subject.data.tokens.shape[1]) if places is None else places
     return [replace(site, pos=pos) for site in sites for pos in places]
-
-
-def leading(components: Sequence[Site]) -> list[int]:
-    """Indices of the components that may lead: heads, attention layers and MLPs; where none is
-    patched, the stream behind the embedding, since before it the stream carries all.
-    """
-    written = [i for i, one in enumerate(components) if one.kind != "resid_pre"]
-    inner = [i for i, one in enumerate(components) if one.resid != 0]
-    return written or inner or list(range(len(components)))
 
 
 # --- table and figures ----------------------------------------------------------------------------
