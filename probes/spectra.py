@@ -99,6 +99,11 @@ class Spectrum:
         return [label for label in self.keys if self.by_label[label] ** 2 >= least]
 
     @property
+    def told_share(self) -> float:
+        """The share of the logits' variance along those that a sentence names."""
+        return sum(self.by_label[label] ** 2 for label in self.told)
+
+    @property
     def undecided(self) -> str:
         """The reason for which the rule could find no key in these logits, whatever they were made
         of; "" where it could, or did.
@@ -407,11 +412,12 @@ def value_tokens(subject: Subject) -> list[int] | None:
 def say_order(tokens: Sequence[int] | None) -> str:
     """The order in which tokens have frequencies, as a caveat; "" where that is of their numbers.
 
-    >>> say_order([1, 3, 2]), say_order(range(4))
-    ('in the order of the group, not of the numbers', '')
+    >>> say_order([1, 5, 4, 6, 2, 3]), say_order(range(4))
+    ('over tokens in the order 1, 5, 4, …', '')
     """
     listed = list(tokens or ())
-    return "in the order of the group, not of the numbers" * (listed != sorted(listed))
+    first = ", ".join(map(str, listed[:3]))
+    return f"over tokens in the order {first}, …" * (listed != sorted(listed))
 
 
 def add_logits_finding(
@@ -437,11 +443,11 @@ def add_logits_finding(
     where = f" on {found.unseen.where}" if unseen and found.unseen else ""
     report.finding(
         Claim(
-            f"The logits use {some}, {found.explained:.0%} of their variance: {which}.",
+            f"The logits use {some}, {found.told_share:.0%} of their variance: {which}.",
             no=f"No {noun} stands out in the logits{where}.",
             unclear=f"Key {plural(noun)} of the logits are unclear.",
             doubt=found.undecided,
-            lead=found.explained >= HALF,
+            lead=found.told_share >= HALF,
             caveat=say_order(value_tokens(report.subject)),
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
@@ -623,6 +629,7 @@ def add_embedding_finding(
             f"The {whose} holds {held:.0%} of its energy at {in_words(len(found.keys), noun)}.",
             no=f"No {noun} stands out in the {whose}.",
             unclear=f"Key {plural(noun)} of the {whose} are unclear.",
+            caveat=say_order(value_tokens(report.subject)),
             at_chance=True,
         ),
         Effect(held, "", "share of the energy", sum(flat[k] for k in found.keys), "flat spectrum")

@@ -124,10 +124,7 @@ class Bench:
     @property
     def scope(self) -> Scope:
         """The inputs that are judged, where these are not all, and the answer, of several."""
-        asked, task = self.subject.answer, self.subject.task
-        several = task is not None and task.n_answers > 1 and asked != "all"
-        name = task.answer_names[int(asked)] if task is not None and several else ""
-        return Scope(None if self.whole else len(self.judged), name)
+        return Scope(None if self.whole else len(self.judged), self.subject.asked)
 
     def joint(self, heads: int) -> Scope:
         """The scope of an edit of so many heads at once."""

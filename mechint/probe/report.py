@@ -229,6 +229,8 @@ class Report:
         Returns:
             "yes", "no" or "unclear".
         """
+        if not claim.at_chance:
+            scope = replace(scope, answers=scope.answers or self.subject.asked)
         claim = replace(
             claim, unclear=claim.unclear or f"Unclear: {self.probe.question.rstrip('.')}"
         )

@@ -149,8 +149,8 @@ def head_lines(
 def finding_lines(
     name: str, finding: Finding, width: int, said: Scope | None = None
 ) -> Iterator[tuple[str, str]]:
-    """A finding: mark, probe, headline, then effect, p-value and the scope that was not `said`
-    before at the right where they fit.
+    """A finding: mark, probe, headline, then effect, p-value, the scope that was not `said`
+    before, and the caveat at the right where they fit.
     """
     style = STYLES[finding.verdict]
     start = f"{MARKS[finding.verdict]} {name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}"
@@ -161,7 +161,7 @@ def finding_lines(
     tail = "" if effect is None or finding.verdict == "unclear" else str(effect)
     p_text = finding.p_text.replace(" ", "\u00a0")  # not broken within
     scope = finding.scope if said is None else finding.scope.beside(said)
-    tail = "   ".join(filter(None, (tail, p_text, str(scope))))
+    tail = "   ".join(filter(None, (tail, p_text, str(scope), finding.caveat)))
     indent = " " * len(start)
     if tail and len(start) + len(body) + 3 + len(tail) <= width:
         yield start + body + tail.rjust(width - len(start) - len(body)), style

@@ -294,6 +294,13 @@ class Subject:
         return self.data.answers
 
     @property
+    def asked(self) -> str:
+        """The name of the answer meant; "" where an example has one, and of all."""
+        task = self.task
+        several = task is not None and task.n_answers > 1 and self.answer != "all"
+        return task.answer_names[int(self.answer)] if task is not None and several else ""
+
+    @property
     def answer_positions(self) -> Int[Tensor, " row"]:
         """Position of the answer meant, one row per example (and answer, with "all")."""
         return self._rows(self._positions("answer", self.data), self.data)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ from mechint.probes._attention.scores import AttentionPatterns, MadeExamples, co
 from mechint.probes.operands import operand_positions
 from mechint.probes.words import in_words, listed, position_names, token_texts
 from mechint.subject import Subject
+from mechint.task import Batch, rng
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -30,6 +32,8 @@ MIN_QUERIES = 16
 OPERAND_ALPHA = 0.01
 COPIED = 0.5
 """Share of answers that have to repeat before the model is said to."""
+MAX_TRIED = 256
+"""Examples of which answers that repeat are counted, and the null of operands is taken."""
 NAMED = 6
 """Heads that a headline names."""
 WORDS = {
@@ -254,7 +258,7 @@ class Attention(Probe):
         its own examples, else on repeated random tokens. None where that cannot be tested.
         """
         if own:
-            data = subject.data[:: max(1, len(subject.data) // 256)]
+            data = sampled(subject, seed)
         else:
             if random is None:
                 return None
@@ -329,8 +333,7 @@ class Attention(Probe):
         if not self.untrained:
             report.metric("operand.largest_preference", float(np.abs(values).max()))
             return
-        part = subject.data[:: max(1, len(subject.data) // 256)]
-        values = scores.preference(scores.operand_means(subject, part, operands))
+        part = sampled(subject, seed)
         largest = float(np.abs(values).max())
         first = seed * self.untrained
         null = np.array(
@@ -360,13 +363,13 @@ class Attention(Probe):
         said = "Heads prefer one operand each"
         if parts:
             (some, count, which), *other = parts
-            said = f"{some} prefer{'s' * (count == 1)} the {which} operand"
-            said += "".join(f", {some} the {which}" for some, _, which in other)
+            said = f"On average {some} attend{'s' * (count == 1)} more to the {which} operand"
+            said += "".join(f", {some} to the {which}" for some, _, which in other)
         report.finding(
             Claim(
                 f"{said}.",
-                no="No head prefers one operand.",
-                unclear="Heads that prefer one operand cannot be told.",
+                no="No head attends more to one operand on average.",
+                unclear="Heads that attend more to one operand cannot be told.",
                 caveat=than,
                 at_chance=True,
             ),
@@ -381,6 +384,12 @@ class Attention(Probe):
             alpha=OPERAND_ALPHA,
             least=float(null.mean()) + self.least,
         )
+
+
+def sampled(subject: Subject, seed: int) -> Batch:
+    """Some of the subject's examples at random: every second one of a grid has even operands."""
+    order = rng("attention examples", seed).permutation(len(subject.data))[:MAX_TRIED]
+    return subject.data[torch.from_numpy(np.sort(order))]
 
 
 def _why_not(patterns: AttentionPatterns) -> str:

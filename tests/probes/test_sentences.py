@@ -12,6 +12,8 @@ import torch.nn.functional as F
 import mechint
 from mechint import planted, probes, tasks
 from mechint.planted.library import lookup
+from mechint.probes._attention.probe import sampled
+from mechint.probes.spectra import Spectrum
 from mechint.subject import Subject
 
 
@@ -113,3 +115,23 @@ def test_a_rank_somewhat_below_that_of_gaussian_rows_is_no_finding() -> None:
     assert finding.verdict == "no" and finding.effect is not None
     assert finding.effect.baseline is not None and 6 < finding.effect.value < 7
     assert 7 < finding.effect.baseline < 8
+
+
+def test_the_share_of_a_sentence_is_that_of_the_frequencies_that_it_names() -> None:
+    """A key of less than a hundredth of all stands out, and is in neither."""
+    values = np.array([0.8, 0.5, 0.04, 0.001])
+    made = Spectrum([1, 2, 3, 4], values, [1, 2, 3], values * 0, values, 0.8)
+    assert made.told == [1, 2] and math.isclose(made.told_share, 0.8**2 + 0.5**2)
+
+
+def test_a_finding_on_one_of_several_answers_says_which() -> None:
+    subject = mechint.load(mechint.example("digits.pt"))
+    named = [by(subject.with_answer(k), "lens").findings[0].scope.answers for k in (0, 1)]
+    assert named == list(subject.task.answer_names[:2])
+
+
+def test_examples_of_a_grid_are_drawn_and_not_every_second_one() -> None:
+    """Every second input of a grid of even size has an even second operand."""
+    subject = planted.modular_addition(24, (1, 5), noise=0, seed=1).subject
+    seconds = sampled(subject, 0).tokens[:, 1] % 2
+    assert 0.3 < float(seconds.double().mean()) < 0.7
