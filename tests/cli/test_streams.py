@@ -129,15 +129,6 @@ def test_a_training_goes_on_where_nobody_reads_its_progress(tmp_path: Path, end:
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
 
 
-@pytest.mark.parametrize("columns", ["0", "1"])
-def test_a_terminal_of_hardly_any_columns_is_printed_to(columns: str) -> None:
-    """None are taken for eighty; in one every word has a line."""
-    words = [sys.executable, "-m", "mechint", "probes", "fourier"]
-    environment = {**os.environ, "COLUMNS": columns}
-    done = subprocess.run(words, capture_output=True, env=environment, check=True, text=True)
-    assert "fourier" in done.stdout
-
-
 def test_waiting_threads_of_torch_give_way_from_python_too() -> None:
     asked = "import os, sys, mechint; print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
     environment = {
