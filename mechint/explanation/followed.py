@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mechint.decide.words import STANDS
-from mechint.explanation.checks.parts import Exchange, exchanging, levels, variables_of
+from mechint.explanation.checks.parts import exchanging, levels, variables_of
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import Bench
 from mechint.explanation.source_program import SourceProgram
@@ -85,12 +85,6 @@ def follow_parts(bench: Bench, explanation: Explanation, task: Task) -> Followed
     if not bool(asked.any()):
         return {}
     at = int(asked.nonzero()[int(asked.sum()) // 2])
-
-    def cut(held: Any) -> Any:
-        alone = slice(at, at + 1)
-        return {k: v[alone] for k, v in held.items()} if isinstance(held, Mapping) else held[alone]
-
-    one = Exchange(*map(cut, vars(exchange).values()))
     edits, spare = dict[str, Any](), explanation.spare(0) if explanation.spare else None
     named = {str(part) for part in parts}
     for some in (parts, [part for part in spare.parts if str(part) in named] if spare else []):
@@ -98,11 +92,13 @@ def follow_parts(bench: Bench, explanation: Explanation, task: Task) -> Followed
         blocks = dict.fromkeys(block for part in some for block in part.blocks)
         by = f", by {explanation.family} {', '.join(blocks)}" if blocks else ""
         if some:
-            edits[f"{name} at {parts[0].site}{by}"] = one.edits(bench, some, fits)
-    logits = [bench.logits(one.base, some)[0] for some in ((), *edits.values())]
+            edits[f"{name} at {parts[0].site}{by}"] = exchange.edits(bench, some, fits)
+    logits = [bench.logits(exchange.base, some)[at] for some in ((), *edits.values())]
     found = [torch.stack([row[part].argmax() for part in bench.slices]) for row in logits]
-    ends = [bench.tokens(rows)[0].cpu() for rows in (one.base, one.source)]
-    said = [bench.labels(values)[0] for values in (one.old, one.new)]
+    ends = [
+        bench.tokens(rows)[0].cpu() for rows in (exchange.base[at, None], exchange.source[at, None])
+    ]
+    said = [bench.labels(values)[at] for values in (exchange.old, exchange.new)]
     return _table(task, ends, list(edits), found, said)
 
 
@@ -121,7 +117,8 @@ def _table(
         pairs = zip(task.outputs, classes.tolist(), strict=True)
         return ", ".join(output.class_names[one] for output, one in pairs if one >= 0)
 
-    prompt, other = (task.vocabulary.decode(tokens) for tokens in ends)
+    text = task.text if callable(task.text) else task.vocabulary.decode  # prompts hold theirs
+    prompt, other = (text(tokens) for tokens in ends)
     return {
         "replaced": [prompt, *(f"{one}, from {other}" for one in edits)],
         "model": [answer(one) for one in found],
