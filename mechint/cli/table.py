@@ -178,11 +178,13 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
             console().print(f"\nTest accuracy {learned.said(str(over))}.", markup=False)
         for one in apart:
             factor = "any number of" if math.isnan(one["value"]) else f"{one['value']:.3g}"
-            said = f"{one['first']} against {one['second']}: {factor} times the {over}"
-            exact = f"[{one['low']:.3g}, {one['high']:.3g}], exact p {one['p_value']:.2g}"
-            more = f"more than {given['ratio']:g} times: {one['verdict']}"
             why = f" ({one['reason']})" if one["reason"] else ""
-            console().print(f"{said} {exact}; {more}{why}.", markup=False)
+            console().print(
+                f"{one['first']} against {one['second']}: {factor} times the {over} "
+                f"[{one['low']:.3g}, {one['high']:.3g}], exact p {one['p_value']:.2g}; "
+                f"more than {given['ratio']:g} times: {one['verdict']}{why}.",
+                markup=False,
+            )
     return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0
 
 
