@@ -94,7 +94,7 @@ def along_training(run: Run) -> dict[str, int]:
     Σ μ_i over their utilities μ_i below the task's first one; pairs held before the last
     checkpoint; and pairs whose residual is above, held or not.
     """
-    from mechint.models.linear_bottleneck import features_held, residual
+    from mechint.models.linear_bottleneck import features_held, task_losses
 
     task: Any = run.spec.task
     common, spectrum = task.common(MASS), task.common_spectrum(MASS)
@@ -104,7 +104,8 @@ def along_training(run: Run) -> dict[str, int]:
     for step in sorted(subject.series):
         encoder = cast(Any, subject.at_step(step).model).weights()["W_enc"].detach().double()
         weights = {"W_enc": encoder}
-        rho, features = float(residual(weights, task, common)), features_held(weights, task)
+        left = task_losses(weights, task) * task.priors  # of each task's signal
+        rho, features = float(left[list(common)].sum()), features_held(weights, task)
         start = features if start is None else start
         for t in sorted(set(range(task.n_tasks)) - set(common)):
             limit = float(spectrum[spectrum < task.utilities[t, 0]].sum())
