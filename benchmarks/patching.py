@@ -24,9 +24,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
-from mechint.subject.pairs import Pairs
+from mechint.subject.pairs import Pairs, logit_difference
 from probes._effects import Cases
-from probes._patching import logit_difference
 
 PAIRS, TARGET = 512, 4.0
 
