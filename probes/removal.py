@@ -250,8 +250,8 @@ def losses_at_mean(
 
 @dataclass(frozen=True)
 class Removals:
-    """The rises of the loss, in nats, without components of the embedding and the unembedding, as
-    metrics of a report; components are labels of `harmonics`.
+    """The rises of the loss, in nats, without components of the embedding, as metrics of a report;
+    components are labels of `harmonics`.
 
     samples: random directions in the null.
     """

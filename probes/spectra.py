@@ -552,7 +552,7 @@ class WholeSpectrum:
         were taken out of it, against the same with others said to be taken out.
         """
         assert self.left is not None
-        left, draw = self.left, np.random.default_rng(0)
+        left, draw = self.left, np.random.default_rng(0)  # the same order for every seed
 
         def difference(removed: NDArray[Any]) -> float:
             # of a lookup table all is rounding noise of single precision, which has to tie

@@ -85,9 +85,7 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 
 def check_tensors(path: Path, content: Any) -> None:
-    """CheckpointError where a tensor in `content`, is not a dense one
-    that fills its memory.
-    """
+    """Raise CheckpointError if a tensor in `content` is not dense or exceeds its storage."""
     for name, value in _tensors(content):
         kind = str(value.layout).removeprefix("torch.")
         if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":

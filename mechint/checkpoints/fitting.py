@@ -43,7 +43,7 @@ def choose_task(
     if found.task not in TASKS:
         raise CheckpointError(
             f"{path}: the task it names cannot be made: unknown task {found.task!r}; give the "
-            "task itself, mechint.load(path, task=MyTask(...)) or --plugin FILE.py:CLASS, or name "
+            "task itself, mechint.load(path, task=MyTask(...)) or --plugin FILE.py:NAME, or name "
             "another"
         )
     try:

@@ -24,7 +24,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening, check_options, one_model
 from mechint.cli.verify import call_of
-from mechint.errors import RunError
+from mechint.errors import NotApplicableError, RunError
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.system.progress import console, counting
 
@@ -99,7 +99,13 @@ def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, lis
     if not named:
         more = next_commands(opening, bool(account.audits))
         account = dataclasses.replace(account, next=tuple(more))
-    return opening, account, [str(one) for one in errors if named or not account.results]
+    # a quick probe that does not apply is no error of one who did not name it
+    told = [
+        str(error)
+        for error in errors
+        if named or not account.results or not isinstance(error, NotApplicableError)
+    ]
+    return opening, account, told
 
 
 def print_account(

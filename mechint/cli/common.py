@@ -286,7 +286,7 @@ class GroupedCommand(click.Command):
 plugin_option = click.option(
     "--plugin",
     multiple=True,
-    metavar="FILE.py:CLASS",
+    metavar="FILE.py:NAME",
     callback=_load_plugins,
     expose_value=False,
     is_eager=True,  # before names of tasks and probes are read

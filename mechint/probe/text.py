@@ -153,7 +153,7 @@ def finding_lines(
     before, and the caveat at the right where they fit.
     """
     style = STYLES[finding.verdict]
-    start = f"{MARKS[finding.verdict]} {name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}"
+    start = f"{MARKS[finding.verdict]} {name:<{NAME_WIDTH - 1}} "
     body = finding.headline
     if finding.verdict == "unclear":
         body = f"{body.rstrip('.?')}: {finding.reason}"

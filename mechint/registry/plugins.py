@@ -44,7 +44,7 @@ def load_plugin(text: str) -> str:
     path, colon, name = text.rpartition(":")
     file = Path(path)
     if not colon or not name.isidentifier() or file.suffix != ".py":
-        raise ParameterError(f"{where}: expected FILE.py:CLASS")
+        raise ParameterError(f"{where}: expected FILE.py:NAME")
     if not file.is_file():
         raise ParameterError(f"{where}: there is no file {path}")
     module = _imported(file.resolve(), where)

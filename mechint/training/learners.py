@@ -74,7 +74,9 @@ def learner_of(
 
 
 class Learner:
-    """An ensemble whose models have `configs` and learn `tasks`."""
+    """The part of training that differs by architecture: initial weights, losses and evaluation of
+    all models of an ensemble at once.
+    """
 
     def __init__(
         self,

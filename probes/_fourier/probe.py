@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 T = TypeVar("T")
-LARGEST = "logits.largest_cosine"
 
 
 @dataclass(frozen=True)

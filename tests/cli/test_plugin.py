@@ -63,7 +63,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget(modules: set[str]) -> None:
     """Be as a process that knows none of them, with these modules."""
-    for registry, name in ((TASKS, "parity"), (PROBES, "embedding-norms")):
+    for registry, name in (
+        (TASKS, "parity"),
+        (PROBES, "embedding-norms"),
+        (PROBES, "broken"),
+    ):
         if name in registry:
             registry.remove(name)
     for name in {"own_parity", "own_norms", "own_broken", "own_plain", "own_bare"} - modules:
@@ -85,13 +89,35 @@ def test_a_task_and_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
     made = TASKS["parity"](n=5)
     TASKS.remove("parity")
     line = one_line(mechint("analyze", run, "--probe", "norms"))
-    assert "unknown task 'parity'" in line and "--plugin FILE.py:CLASS" in line
+    assert "unknown task 'parity'" in line and "--plugin FILE.py:NAME" in line
     with pytest.raises(CheckpointError, match="task=MyTask"):
         library.load(run)
     subject = library.load(run, task=made)
     assert subject.task is made and len(subject.data) == 32
     changed = library.load(run, task=made, train_fraction=0.5)
     assert changed.task == type(made)(n=5, train_fraction=0.5)
+
+
+@pytest.mark.full
+def test_a_quick_probe_of_ones_own_that_fails_is_said(mechint: Command, own: Path) -> None:
+    """Though nobody named it, and the others have results."""
+    text = """from dataclasses import dataclass
+from mechint import Probe
+@dataclass(frozen=True)
+class Broken(Probe):
+    name, source, quick = "broken", "a test", True
+    def measure(self, subject, seed):
+        return 1 / 0
+"""
+    (own / "own_broken.py").write_text(text)
+    result = mechint(
+        "analyze",
+        DOCS.parent / "examples/models/clock.pt",
+        "--plugin",
+        f"{own / 'own_broken.py'}:Broken",
+    )
+    assert result.exit_code == 2 and "clock" in result.stdout
+    assert "probe broken failed: own_broken.py, line 7: ZeroDivisionError" in result.stderr
 
 
 def test_a_plugin_has_whatever_name_its_file_has(mechint: Command, own: Path) -> None:
@@ -123,7 +149,7 @@ def test_a_family_of_ones_own(own: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("own_parity.py", "expected FILE.py:CLASS"),
+        ("own_parity.py", "expected FILE.py:NAME"),
         ("none.py:Parity", "there is no file"),
         ("own_parity.py:Nothing", "defines no Nothing"),
         ("own_parity.py:Any", "is no Task, Probe or Family of explanations"),
