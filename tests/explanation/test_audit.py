@@ -180,9 +180,10 @@ def test_errors_are_told_from_wavering_by_their_margin() -> None:
         noisy[right, 0] = 2.0
         noisy[900 : 900 + wavering, 0] = 0.9
         assert bool(clear_errors(noisy, right, own + ~right * 1)) == said
-    for wrong in (9, 10):  # half of a class of 20, of few inputs; a program that says nothing
+    for wrong, silent in ((9, -1), (10, -1), (10, 3)):  # half of a class of 20; no answer, and none
         right = torch.arange(300) >= wrong
-        assert bool(clear_errors(logits[-300:], right, own[:300] - ~right * 1)) == (wrong == 10)
+        answers = own[:300].where(right, silent)
+        assert bool(clear_errors(logits[-300:], right, answers)) == (wrong == 10)
 
 
 @pytest.mark.parametrize("alone", [True, False])
