@@ -45,6 +45,10 @@ from mechint.explanation.standing import ORDER, Audit, judge
 from mechint.subject import Subject
 from mechint.task import Program
 
+NOISY = 3
+"""Inputs that are answered by less than half of the usual margin, as a program says, for each that
+is answered otherwise by more, from which noise explains these."""
+
 
 def audit(
     subject: Subject,
@@ -221,14 +225,14 @@ def clear_errors(
     """The number of inputs that the model answers otherwise by a clear margin, in words; "" where
     they are so few that no class of 1%, or of `MIN_CLASS`, can be wrong by half. Their margin is
     more than half of that of the middle input that is answered as the program says; noise that
-    brings so many has the model waver, by less, on more of those that are answered as it says.
+    brings so many has the model waver, by less, on `NOISY` times as many that it says rightly.
     """
     first, second = logits.topk(2).values.T
     inside = (answers >= 0) & (answers < logits.shape[1])
     said = logits.gather(1, (answers * inside)[:, None])[:, 0].where(inside, -torch.inf)
     half = (first - second)[right].median() / 2
     clear, wavers = int((first - said > half)[~right].sum()), first - second < half
-    if clear < max(int(wavers[right].sum()), max(MIN_CLASS, SMALL * len(right)) / 2):
+    if clear < max(int(wavers[right].sum()) / NOISY, max(MIN_CLASS, SMALL * len(right)) / 2):
         return ""
     return f"{clear} of {len(right)} inputs are clearly answered otherwise, and no class is told"
 

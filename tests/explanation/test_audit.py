@@ -175,10 +175,10 @@ def test_errors_are_told_from_wavering_by_their_margin() -> None:
         )
         said = clear_errors(logits, right, own + ~right * 1)
         assert said.startswith(f"{number} of 3000") if number else not said
-    right, noisy = torch.arange(n) >= 900, torch.stack([torch.full((n,), 1.1), own, own], 1)
-    for wavering, said in ((899, True), (901, False)):  # as many are right by less than half
+    right, noisy = torch.arange(n) >= 300, torch.stack([torch.full((n,), 1.1), own, own], 1)
+    for wavering, said in ((900, True), (901, False)):  # three times as many waver
         noisy[right, 0] = 2.0
-        noisy[900 : 900 + wavering, 0] = 0.9
+        noisy[300 : 300 + wavering, 0] = 0.9
         assert bool(clear_errors(noisy, right, own + ~right * 1)) == said
     for wrong, silent in ((9, -1), (10, -1), (10, 3)):  # half of a class of 20; no answer, and none
         right = torch.arange(300) >= wrong
