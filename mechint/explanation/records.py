@@ -41,7 +41,7 @@ HEADLINES = {
     "match": "{}: predicts the logits",
     "faithfulness": "enough for the answer: {}",
     "causal scrubbing": "{} of another input with the same values: the answer stays",
-    "completeness": "exchange {}: answers left",
+    "completeness": "exchange {}: few answers are left",
     "attention": "{}, most of all",
     "minimality": "{} raises the token there",
     "coverage": "the answer is {}",

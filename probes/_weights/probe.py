@@ -282,6 +282,7 @@ def add_copying(
             f"The OV circuit of {name} copies tokens"
             + (f", one of {above} that do." if above > 1 else "."),
             no="No OV circuit copies tokens.",
+            unclear="Whether an OV circuit copies tokens is unclear.",
             lead=True,
             at_chance=True,
         ),
@@ -323,6 +324,7 @@ def add_matching(
         Claim(
             f"The QK circuit of {pair} matches tokens with themselves.",
             no=f"The QK circuit of {pair} does not match tokens with themselves.",
+            unclear=f"Whether the QK circuit of {pair} matches tokens with themselves is unclear.",
             at_chance=True,
         ),
         Effect.of(one, "", "eigenvalue share", "renamed tokens"),

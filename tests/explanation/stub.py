@@ -89,6 +89,7 @@ def stub(
         device="cpu",
         correct=correct,
         answer=-1,
+        asked="",
         answer_positions=torch.ones(len(tokens), dtype=torch.long),
         task=SimpleNamespace(output_slices={"sum": slice(0, n)}, n_answers=1),
         n_layers=1,
