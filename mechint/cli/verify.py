@@ -52,7 +52,7 @@ def call_of(paths: Sequence[Path]) -> dict[str, Any]:
         if not isinstance(param, click.Option) or not given:
             continue
         if name in FILES:
-            files.append(_stated(name, value))
+            files.append(_stated(name, Path(str(value))))
         elif name not in LEFT and value != param.default:
             options[name] = [*value] if type(value) is tuple else value
     files += [_stated("--plugin", path) for path in _plugins(context)]

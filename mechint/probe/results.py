@@ -179,7 +179,7 @@ class Finding(Shown):
         reason.
 
         >>> print(Finding("L0H1 copies.", "yes", Effect(0.9, label="share"), caveat="one head"))
-        L0H1 copies (share 0.9; one head).
+        L0H1 copies (share 90%; one head).
         """
         more = (
             str(self.effect or ""),

@@ -171,7 +171,7 @@ class PromptReader:
             )
         if isinstance(answer, str):
             spaced = self._spaced(prompt, tokens, answer)
-        after = right[0][0]
+        after = min(right)[0]
         if len(right) > 1 or longest > 1:
             after = self.answers.setdefault(right, self.d_vocab_out + len(self.answers))
         named = self._variables(row)

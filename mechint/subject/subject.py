@@ -323,7 +323,8 @@ class Subject:
         >>> subject.with_data(subject.data[[3, 0, 3]]).distinct_examples.tolist()
         [1, 0, 1]
         """
-        distinct = torch.unique(self.data.tokens, dim=0, return_inverse=True)[1]
+        unique: Any = torch.unique  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        distinct: Tensor = unique(self.data.tokens, dim=0, return_inverse=True)[1]
         return distinct[self.answer_examples]
 
     @cached_property
@@ -440,8 +441,8 @@ class Subject:
             parts = (Pairs(tokens, tokens, reads, reads, own, own, one[:, None]) for one in wrong.T)
             pairs = Pairs.cat([*parts])
             each = [
-                differences(self.model, self.task, pairs[rows])[0]
-                for rows in torch.arange(len(pairs), device=wrong.device).split(self.chunk)
+                differences(self.model, self.task, pairs[start : start + self.chunk])[0]
+                for start in range(0, len(pairs), self.chunk)
             ]
             found = -torch.cat(each).double().view(wrong.shape[1], -1).T
         else:
@@ -819,8 +820,9 @@ def _checked(name: str, value: Any, word: str, expected: str) -> Any:
     """`value` as an int, whatever kind of whole number it is, or the one word that it may be."""
     if type(value) is str and value == word:
         return word
+    number: Any = value
     try:
-        return operator.index(value)
+        return operator.index(number)
     except TypeError as error:
         raise ParameterError(f"{name}={value!r}: expected {expected}") from error
 

@@ -476,7 +476,8 @@ def logits_of(
     """Logits of classes: of one with `alternatives`, and of ANY, the logsumexp of theirs."""
     columns = task.alternatives(classes.clamp_min(0))
     index = columns.clamp_min(0).flatten(1)
-    found = logits.gather(-1, index.expand(*logits.shape[:-1], -1)).unflatten(-1, columns.shape[1:])
+    found = logits.gather(-1, index.expand(*logits.shape[:-1], -1))
+    found = found.view(*found.shape[:-1], *columns.shape[1:])
     found = found.masked_fill(columns == IGNORE, -math.inf).logsumexp(-1)
     every = classes == ANY
     return torch.where(every, logits.logsumexp(-1, keepdim=True), found) if every.any() else found

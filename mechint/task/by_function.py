@@ -10,7 +10,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,13 +93,7 @@ class FunctionTask(FiniteTask):
         """The operands, where each has values of its own, and the answer."""
         sizes = zip(self.operands, self.grid, strict=True) if self.operands else ()
         steps = [
-            Step(
-                name,
-                size,
-                lambda tokens, i=i: tokens[:, i],
-                description=f"operand {i}",
-                positions=(i,),
-            )
+            Step(name, size, partial(_operand, i), description=f"operand {i}", positions=(i,))
             for i, (name, size) in enumerate(sizes)
         ]
         n, said = self.outputs[0].n_classes, "what the function gives"
@@ -116,6 +110,10 @@ class FunctionTask(FiniteTask):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return reduced(TASKS, self) or super().__reduce_ex__(protocol)
+
+
+def _operand(place: int, tokens: Tensor) -> Tensor:
+    return tokens[:, place]
 
 
 def function_task(

@@ -5,7 +5,6 @@ to a report.
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -119,7 +118,7 @@ def test_a_command_that_is_stopped_says_so(
     """Also one that keeps nothing; what handles the signal otherwise does so again afterwards."""
 
     def press(*_: object, **__: object) -> None:
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
 
     monkeypatch.setattr("mechint.probes._norms.probe.Norms.measure", press)
     before = signal.getsignal(signal.SIGTERM)

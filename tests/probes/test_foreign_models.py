@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def opened(kind: str, tmp_path: Path) -> Subject:
     return Subject(load_checkpoint(tmp_path).model, task)
 
 
+def answering(subject: Subject) -> Subject:
+    """The same model, on labels that are its first choices."""
+    data, rows = subject.data, torch.arange(len(subject.data))
+    targets = data.targets.clone()
+    targets[rows, subject.answer_positions, 0] = subject.logits()[:, :5].argmax(-1)
+    return subject.with_data(dataclasses.replace(data, targets=targets))
+
+
 def test_weights_behind_the_norms_of_gemma_are_the_ones_it_reads(tmp_path: Path) -> None:
     """Its norms multiply by 1 + w: queries and logits are the model's own for any w."""
     subject = opened("gemma", tmp_path)
@@ -87,7 +96,7 @@ def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path
     lose what plain hooks say.
     """
     for kind, adds_up in (("olmo2", False), ("llama", True)):
-        subject = opened(kind, tmp_path / kind)
+        subject = answering(opened(kind, tmp_path / kind))
         result = probe.run("attribution", subject, only_correct=False, examples=25)
         table = result.tables["components"].columns
         whole = abs(result.metrics["score"])
