@@ -5,6 +5,7 @@ tests, and only there: a tensor of another shape or type is an error.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` wi
 # Python took five times as long
 jaxtyping.jaxtyped = lambda typechecker: typechecker  # pyright: ignore
 jaxtyping.install_import_hook(["mechint"], "mechint_shapes.check_shapes")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
 PUBLISHED = "MECHINT_PUBLISHED names no folder of published checkpoints"
 
