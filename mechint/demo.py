@@ -73,7 +73,7 @@ def report_demo(
 
     subject = load_checkpoint(out).subject()
     names = list(dict.fromkeys([*quick_probes(), "progress"]))
-    results, _ = run_all(subject, names, told=progress)
+    results, _ = run_all(subject, names, on_probe=progress)
     next_commands = [f"mechint table {out} --over-steps", f"mechint explain {out}"]
     account = account_of(subject, results, next_commands=next_commands)
     command = f"mechint demo{' --quick' if quick else ''} --report {report}"

@@ -108,8 +108,8 @@ class Spectrum:
         """The reason for which the rule could find no key in these logits, whatever they were made
         of; "" where it could, or did.
 
-        Squared cosines add up to one at most. Where three quarters of them are as large as the
-        lower quartile or larger, a single one has at most what is left: of a flat spectrum less
+        Squared cosines add up to one at most. If three quarters of them are at least the lower
+        quartile, a single one has at most what is left: of a flat spectrum less
         than the level that it would have to exceed.
         """
         if self.keys:

@@ -8,10 +8,10 @@ from mechint.account.account import (
     Quality,
     account_of,
     accounts_json,
-    explained,
     quality_of,
     title_of,
     verdict_of,
+    verdict_with_program,
 )
 
 __all__ = [
@@ -22,8 +22,8 @@ __all__ = [
     "Quality",
     "account_of",
     "accounts_json",
-    "explained",
     "quality_of",
     "title_of",
     "verdict_of",
+    "verdict_with_program",
 ]

@@ -38,7 +38,7 @@ MAX_TESTS = 4
 NOTHING = "No mechanism was found."
 NOT_ASKED = "Nothing was asked that could find a mechanism."
 UNDECIDED = "Nothing could be decided."
-DESCRIBES = 30
+DESCRIPTIVE_RANK = 30
 """Rank up to which a lead describes the model, and does not say what it computes."""
 MAX_WORDS = 15
 """Words of a verdict; a longer name of a program is shortened."""
@@ -150,7 +150,7 @@ class Account(Shown):
         numbered = []
         for name, finding in self.findings("yes"):
             seen[name] = seen.get(name, 0) + 1
-            numbered.append((not _bears(self.results[name]), seen[name], name, finding))
+            numbered.append((not _names_mechanism(self.results[name]), seen[name], name, finding))
         numbered.sort(key=lambda one: one[:2])  # stable: leading probes first
         found = [(name, finding) for *_, name, finding in numbered]
         return [*self._tests, *found][:MAX_EVIDENCE]
@@ -159,7 +159,7 @@ class Account(Shown):
     def bearing(self) -> int:
         """The number of findings among the evidence, at its beginning, that decide the verdict."""
         return len(self._tests) + sum(
-            _bears(self.results[name]) for name, _ in self.evidence[len(self._tests) :]
+            _names_mechanism(self.results[name]) for name, _ in self.evidence[len(self._tests) :]
         )
 
     @property
@@ -232,7 +232,7 @@ class Account(Shown):
     def mechanism(self) -> ProbeResult | None:
         """The leading result where it says what the model computes, not only describes it."""
         lead = self.leading
-        return None if lead is None or lead.lead_rank <= DESCRIBES else lead
+        return None if lead is None or lead.lead_rank <= DESCRIPTIVE_RANK else lead
 
     @property
     def ranked(self) -> list[ProbeResult]:
@@ -264,28 +264,30 @@ class Account(Shown):
         begins with the explanation.
 
         audits: what `mechint.explanation.explain` or `audit` gives, best first, or the same as JSON
-        values; where none of them is of the mechanism that leads, and stands or is incomplete, the
-        verdict stays as it is. Where no probe leads, or one that only describes, an explanation
-        that stands is the verdict.
+        values. The verdict changes only if an audit of the mechanism that leads stands or is
+        incomplete, or if no probe names a mechanism and an audit stands.
         """
         from mechint.explanation.text import by_answer
 
         values = tuple(audit if isinstance(audit, Mapping) else audit.to_dict() for audit in audits)
         lead, answers = self.mechanism, by_answer(values)
         if lead is None:
-            told = [audit for audit in values if audit["standing"] in STANDS]
+            eligible = [audit for audit in values if audit["standing"] in STANDS]
         else:  # of the mechanism that leads
             known = [audit for audit in values if audit["family"] in EXPLANATIONS]
-            told = [a for a in known if lead.probe in EXPLANATIONS[a["family"]].mechanisms]
-        verdict = explained("" if lead is None else self.verdict, told)
+            eligible = [a for a in known if lead.probe in EXPLANATIONS[a["family"]].mechanisms]
+        verdict = verdict_with_program("" if lead is None else self.verdict, eligible)
         if self.verdict == NOT_ASKED and any(a["standing"] != "untested" for a in values):
             verdict = verdict or NOTHING
         scope = self.scope
         if verdict not in ("", self.verdict, NOTHING):
-            scope = scope.within([from_jsonable(Scope, told[0]["scope"])])
+            scope = scope.within([from_jsonable(Scope, eligible[0]["scope"])])
             if lead is None and len(answers) > 1:  # no program speaks for the other answers
                 none = "No program of {} stands."
-                said = [explained("", [a for a in of_answer if a in told]) for of_answer in answers]
+                said = [
+                    verdict_with_program("", [a for a in of_answer if a in eligible])
+                    for of_answer in answers
+                ]
                 names = [none.format(of_answer[0]["scope"]["answers"]) for of_answer in answers]
                 verdict = " ".join(words or name for words, name in zip(said, names, strict=True))
                 scope = replace(scope, answers="")
@@ -338,7 +340,7 @@ class Account(Shown):
         return f"{super()._repr_html_()}{drawn}{folded}"
 
 
-def explained(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
+def verdict_with_program(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:
     """A verdict with the best explanation, by name, and what it accounts for, where one stands, or
     nothing in it is false; else the verdict alone.
 
@@ -397,24 +399,29 @@ def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, Scope, str]:
     leading = next(iter(_ranked(results)), None)
     if leading is not None:
         first = min(leading.findings, key=lambda one: rank(one.verdict))
-        borne = [one for result in results.values() if _bears(result) for one in result.findings]
-        scope = first.scope.within(one.scope for one in borne if one.verdict == "yes")
+        of_mechanism = [
+            one
+            for result in results.values()
+            if _names_mechanism(result)
+            for one in result.findings
+        ]
+        scope = first.scope.within(one.scope for one in of_mechanism if one.verdict == "yes")
         return leading.lead, scope, first.caveat
     found = _findings(results, "yes")
     for _, finding in found:
         if finding.causal:
             return finding.headline, finding.scope, finding.caveat
-    able = {name: one for name, one in results.items() if one.lead_rank > DESCRIBES}
-    if _findings(able, "no"):
+    naming = {name: one for name, one in results.items() if one.lead_rank > DESCRIPTIVE_RANK}
+    if _findings(naming, "no"):
         return NOTHING, EACH, ""
     decided = found or _findings(results, "no")
     unclear = _findings(results, "unclear") and not decided
     return UNDECIDED if unclear else NOT_ASKED, EACH, ""
 
 
-def _bears(result: ProbeResult) -> bool:
+def _names_mechanism(result: ProbeResult) -> bool:
     """Return whether the probe leads with what the model computes, as the verdict does."""
-    return bool(result.lead) and result.lead_rank > DESCRIBES
+    return bool(result.lead) and result.lead_rank > DESCRIPTIVE_RANK
 
 
 def account_of(
@@ -434,8 +441,8 @@ def account_of(
     known = subject.provenance["checkpoint"]
     refused = {}
     if verdict == NOT_ASKED:  # the reader sees why no probe that names a mechanism was run
-        able = [name for name in quick_probes() if PROBES[name].lead_rank > DESCRIBES]
-        reasons = {name: PROBES[name].from_dict({}).applicable(subject) for name in able}
+        naming = [name for name in quick_probes() if PROBES[name].lead_rank > DESCRIPTIVE_RANK]
+        reasons = {name: PROBES[name].from_dict({}).applicable(subject) for name in naming}
         refused = {name: reason for name, reason in reasons.items() if reason}
     return Account(
         title=title_of(subject),
@@ -508,7 +515,7 @@ def analyze(
         next(iter(made.values())).require_applicable(subject)
     probes = tuple(one for name, one in made.items() if name not in refused)
     with counting_if(progress, "probing") as told:
-        account, errors = probe_model(subject, probes, settings, seed=seed, told=told)
+        account, errors = probe_model(subject, probes, settings, seed=seed, on_probe=told)
     for error in errors:
         if probes or not isinstance(error, NotApplicableError):
             raise error
@@ -522,14 +529,14 @@ def probe_model(
     *,
     seed: int = 0,
     warnings: Sequence[str] = (),
-    told: Callable[[int, int, str], None] = lambda done, of, name: None,
+    on_probe: Callable[[int, int, str], None] = lambda done, of, name: None,
 ) -> tuple[Account, list[MechintError]]:
     """The account of `analyze`, and the error of each probe that could not run.
 
     Args:
-        warnings: lines to read before the numbers; told: called before each probe.
+        warnings: lines to read before the numbers; on_probe: called before each probe.
     """
-    results, errors = run_all(subject, probes, settings, seed=seed, told=told)
+    results, errors = run_all(subject, probes, settings, seed=seed, on_probe=on_probe)
     account = account_of(subject, results, warnings=warnings)
     audits = () if probes else audits_where_nothing_leads(account, subject, seed)
     return (account.explained(audits) if audits else account), errors

@@ -66,7 +66,7 @@ def read_content(path: Path) -> Any:
         raise CheckpointError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull")
     else:
         content = _torch(path)
-    check_tensors(path, content)
+    check_dense(path, content)
     return content
 
 
@@ -84,7 +84,7 @@ def read_plain(path: Path) -> dict[str, Any]:
     return {name: value for name, value in content.items() if not isinstance(value, Tensor)}
 
 
-def check_tensors(path: Path, content: Any) -> None:
+def check_dense(path: Path, content: Any) -> None:
     """Raise CheckpointError if a tensor in `content` is not dense or exceeds its storage."""
     for name, value in _tensors(content):
         kind = str(value.layout).removeprefix("torch.")

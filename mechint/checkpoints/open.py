@@ -114,13 +114,13 @@ def load_checkpoint(
         chosen.check_lengths(getattr(parsed.config, "n_ctx", None))
 
     def within(weights: Weights) -> StateDict:
-        return _fitting_weights(file, dataclasses.replace(parsed, weights=weights()), chosen)
+        return _weights_in_file(file, dataclasses.replace(parsed, weights=weights()), chosen)
 
     fitted = fit(file, parsed, chosen)
     network = fitted.model if fitted.model is not None else build_model(file, fitted)
     if fitted.model is None and _is_dir(file) and has_tokenizer(file):
         network.tokenizer = load_tokenizer(file)
-    _prepare(network, chosen)
+    _fit_to_prompts(network, chosen)
     if place.type != "cpu":
         # a bridge announces its moves where results go
         with contextlib.redirect_stdout(sys.stderr):
@@ -128,7 +128,9 @@ def load_checkpoint(
     network.eval()
     recorded = fitted.recorded() | {
         "split": known_split(fitted.split, fitted.task, fitted.parameters, chosen),
-        "series": {step: _weights_at(at, chosen, changes, mapped) for step, at in series.items()}
+        "series": {
+            step: _weights_at_step(at, chosen, changes, mapped) for step, at in series.items()
+        }
         or {step: partial(within, weights) for step, weights in parsed.series.items()},
     }
     return Checkpoint(
@@ -218,7 +220,7 @@ def load(
         classes = shape.d_vocab_out
         known = {} if classes in (None, tokens) else {"n_classes": classes}
         chosen = Prompts.of(data, found, tokens, length, **{**known, **parameters})
-        _prepare(network, chosen)
+        _fit_to_prompts(network, chosen)
     network = network.to(find_device(device)) if device != "cpu" else network
     _warn_of_answers(network, chosen)
     return Subject(network, chosen)
@@ -268,7 +270,7 @@ def hooked(
     return network, None
 
 
-def _prepare(network: Any, task: Task | None) -> None:
+def _fit_to_prompts(network: Any, task: Task | None) -> None:
     """Let `network` put BOS before a text where prompts do, so that positions agree; DataError for
     prompts of several lengths that it cannot take.
     """
@@ -402,19 +404,19 @@ def _is_dir(path: Path) -> bool:
         return False
 
 
-def _weights_at(
+def _weights_at_step(
     file: Path, task: Task | None, changes: Mapping[str, Any], mapping: Mapped | None
 ) -> Weights:
     """A function that reads the weights in `file` when they are wanted."""
 
     def weights() -> StateDict:
         parsed = override(file, recognize(file, read_content(file), mapping)[1], changes)
-        return _fitting_weights(file, parsed, task)
+        return _weights_in_file(file, parsed, task)
 
     return weights
 
 
-def _fitting_weights(file: Path, parsed: ParsedCheckpoint, task: Task | None) -> StateDict:
+def _weights_in_file(file: Path, parsed: ParsedCheckpoint, task: Task | None) -> StateDict:
     """The weights of `parsed` as `task` needs them, checked."""
     fitted = fit(file, parsed, task)
     check_weights(file, fitted.config, fitted.weights)

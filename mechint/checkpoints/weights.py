@@ -58,7 +58,7 @@ def check_weights(path: Path, config: Settings, weights: StateDict) -> None:
             f"{path}: its configuration speaks of {config.depth:,} blocks, its {len(weights):,} "
             f"tensors of fewer (at most {MAX_DEPTH:,} are served)"
         )
-    check_tensors(
+    check_shapes(
         path,
         parameter_shapes(config),
         weights,
@@ -67,7 +67,7 @@ def check_weights(path: Path, config: Settings, weights: StateDict) -> None:
     )
 
 
-def check_tensors(
+def check_shapes(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]],
     tensors: Mapping[str, Tensor],

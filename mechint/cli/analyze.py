@@ -92,9 +92,9 @@ def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, lis
         subject = opening.subject
         warnings = opening.checkpoint.warnings()
     with counting("probing") as update:
-        settings, seed = opening.sorted[2], given["seed"]
+        (_, _, settings), seed = opening.owners_settings, given["seed"]
         account, errors = probe_model(
-            subject, named, settings, seed=seed, warnings=warnings, told=update
+            subject, named, settings, seed=seed, warnings=warnings, on_probe=update
         )
     if not named:
         more = next_commands(opening, bool(account.audits))

@@ -44,7 +44,7 @@ class Opening:
         return answer_of(self.given["answer"])
 
     @cached_property
-    def sorted(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
+    def owners_settings(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
         """Settings of the task, of the model and of each probe; without a named task, what no probe
         has belongs to the task that the file names.
         """
@@ -69,7 +69,7 @@ class Opening:
         """The checkpoint, with the task's and the model's own settings."""
         from mechint.checkpoints import load_checkpoint
 
-        parameters, model, _ = self.sorted
+        parameters, model, _ = self.owners_settings
         asked = {name: self.given.get(name) for name in ("task", "data", "mapping")}
         device = self.given.get("device", "cpu")
         return load_checkpoint(
@@ -89,7 +89,7 @@ class Opening:
 
         places: other paths, quoted for a shell.
         """
-        parameters, model, options = self.sorted
+        parameters, model, options = self.owners_settings
         words = ["mechint", verb, places or shlex.quote(str(self.path))]
         words += ["--probe " + ",".join(probes)] if probes else []
         plugins = click.get_current_context().meta.get(PLUGINS, ())

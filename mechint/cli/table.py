@@ -196,7 +196,7 @@ def _asked(paths: Sequence[Path], opening: Opening, given: Mapping[str, Any]) ->
     """The table that was asked for, of which nothing is measured yet."""
     from mechint.run_table import runs
 
-    parameters, model, options = opening.sorted
+    parameters, model, options = opening.owners_settings
     if model:
         raise ParameterError(
             "--set model.NAME: is for one model; a table reads every model as its file states it"

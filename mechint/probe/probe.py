@@ -380,21 +380,21 @@ def run_all(
     settings: Mapping[str, Mapping[str, Any]] = {},
     *,
     seed: int = 0,
-    told: Callable[[int, int, str], None] = lambda done, of, name: None,
+    on_probe: Callable[[int, int, str], None] = lambda done, of, name: None,
 ) -> tuple[dict[str, ProbeResult], list[MechintError]]:
     """Results by probe, and the error of each probe that could not run; one that fails does not
     lose the others.
 
     Args:
         names: of probes, or probes; all quick ones when there are none.
-        settings: probe → its settings; told: called before each one.
+        settings: probe → its settings; on_probe: called before each one.
     """
     names = names or quick_probes(subject)
     made = make_probes(names, settings)
     results: dict[str, ProbeResult] = {}
     errors: list[MechintError] = []
     for done, (name, probe) in enumerate(made.items()):
-        told(done, len(made), name)
+        on_probe(done, len(made), name)
         try:
             results[name] = probe.run(subject, seed=seed)
         except MechintError as error:

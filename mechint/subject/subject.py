@@ -392,14 +392,14 @@ class Subject:
         """True where no logit at the answer is +∞ or no number; -∞, which forbids a class, is
         neither. Cached; its cost is one forward, which `correct` is then taken from, too.
         """
-        return bool(self._current_cache().get("finite", self._judge_by_chunk))
+        return bool(self._current_cache().get("finite", self._finite_and_correct_by_chunk))
 
     def _by_chunk(self, measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """(row, …) of a measure of logits and targets at the answer, not all held at once."""
         targets, parts = self.targets, self.stream([LOGITS], at="answer")
         return torch.cat([measure(found[LOGITS], targets[rows]) for rows, found in parts])
 
-    def _judge_by_chunk(self) -> Bool[Tensor, ""]:
+    def _finite_and_correct_by_chunk(self) -> Bool[Tensor, ""]:
         finite, correct, targets = True, list[Tensor](), self.targets
         for rows, found in self.stream([LOGITS], at="answer"):
             logits = found[LOGITS]

@@ -21,7 +21,7 @@ from mechint.system.parallel import interruptible, run_jobs, tell, usable_cores
 from mechint.task import Task
 from mechint.training.part import as_planned, train_part
 from mechint.training.plan import EnsemblePart, check_memory, part_of, partition
-from mechint.training.run import DONE, Run, Spec, Start
+from mechint.training.run import DONE, SUCCEEDED, Run, Spec, Start
 from mechint.training.schedule import Progress, ProgressShares
 
 OnProgress = Callable[[Progress], None]
@@ -250,7 +250,7 @@ def train_many(
     for run in runs:
         if run.directory is not None and run.directory.check(run.spec, resume):
             run.load()
-            lacks_weights = run.status in DONE[:2] and run.directory.lacks_weights()
+            lacks_weights = run.status in SUCCEEDED and run.directory.lacks_weights()
             if lacks_weights or os.path.lexists(run.directory.state_file):
                 run.status = "waiting"  # it is trained again, or its ensemble goes on
     waiting = [run.spec for run in runs if run.status not in DONE]

@@ -66,7 +66,7 @@ def partition(specs: Sequence[Spec], device: str = "cpu", most: int = MOST) -> l
         raise ParameterError(f"device {device!r}: expected one of {', '.join(TILE)}")
     groups: dict[str, list[int]] = {}
     for index, spec in enumerate(specs):
-        groups.setdefault(shape_of(spec), []).append(index)
+        groups.setdefault(ensemble_key(spec), []).append(index)
     parts = []
     for members in groups.values():
         needed = model_bytes(specs[members[0]])
@@ -92,7 +92,7 @@ def identifier(specs: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def shape_of(spec: Spec) -> str:
+def ensemble_key(spec: Spec) -> str:
     """All that runs of one ensemble have in common, as text."""
     task, alone = spec.task, spec.task.model_kind != "transformer"
     outputs = [output.n_classes for output in task.outputs]

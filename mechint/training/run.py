@@ -21,7 +21,8 @@ from mechint.training.run_directory import RunDirectory
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-DONE = ("finished", "stopped", "failed")
+SUCCEEDED = ("finished", "stopped")
+DONE = (*SUCCEEDED, "failed")
 """A run with this status trains no further: the same steps would give the same end."""
 
 

@@ -148,9 +148,7 @@ class Attention(Probe):
         if len(operands) == 2:
             self._operands(report, subject, patterns, operands, seed)
         if not report.findings:
-            report.unclear(
-                "Kinds of heads could not be told.", "the examples hold too few keys of any kind"
-            )
+            report.unclear("Kinds of heads could not be told.", report.skipped[0][1])
         report.table("heads", heads_table(patterns, report.metrics))
         kinds = [name for name in ("induction.score", *RANKED) if name in report.metrics]
         if kinds:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import mechint
 from mechint import planted
-from mechint.account import NOT_ASKED, NOTHING, account_of, explained
+from mechint.account import NOT_ASKED, NOTHING, account_of, verdict_with_program
 from mechint.account.account import analyze
 from mechint.cli import main
 from mechint.decide import Evidence
@@ -52,7 +52,7 @@ def audited(standing: str, logits: float | None) -> Audit:
 )
 def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str) -> None:
     held = [one.to_dict() for one in audits]
-    assert explained("It adds as a clock.", held) == f"It adds as a clock{ending}"
+    assert verdict_with_program("It adds as a clock.", held) == f"It adds as a clock{ending}"
 
 
 def test_nothing_runs_in_part_where_no_test_passed() -> None:
