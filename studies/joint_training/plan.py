@@ -289,7 +289,7 @@ class JointTraining(Study):
             own=True,
         ),
         Sentence(
-            "fewer models learn sums beside products than alone",
+            "on triplets fewer models learn sums beside products than alone",
             ("t4",),
             regime="triplets mod 10, 32 wide",
             own=True,
