@@ -109,8 +109,8 @@ class Spectrum:
         of; "" where it could, or did.
 
         Squared cosines add up to one at most. If three quarters of them are at least the lower
-        quartile, a single one has at most what is left: of a flat spectrum less
-        than the level that it would have to exceed.
+        quartile, a single one has at most what is left: of a flat spectrum less than the level that
+        it would have to exceed.
         """
         if self.keys:
             return ""

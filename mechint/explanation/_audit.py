@@ -197,8 +197,10 @@ def unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
     """The variables that no interchange, and where it is all, no ablation shows their sources to
     bring, in words; "" where there are none.
     """
+    kinds = {"interchange", "moved key", "path patching"}
+    if program.alone:
+        kinds.add("faithfulness")
     for index, variables in enumerate(program.variables):
-        kinds = ["interchange", "moved key", "path patching", "faithfulness"][: 3 + program.alone]
         claims = set(program.part_claims(index))
         if not any(
             test.kind in kinds and test.verdict == "yes" and not test.refutes
