@@ -4,8 +4,8 @@ controls to be refused, and forced programs and wrong claims not to stand.
     python -m benchmarks.audits --first 1000 --seeds 100 --out benchmarks/results/audits.json
 
 Bounds are those of `mechint explain`; what each trial has to come to is fixed in `TRIALS`. Prints
-each trial that came out otherwise, and writes the table of docs/explanations.md, with Wilson
-intervals.
+each trial that came out otherwise, and writes the table of docs/explanations-measured.md, with
+Wilson intervals.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mechint.system.files import write_text
 from mechint.task import Program, Step
 from probes.explanations.representations import Frequencies, Setting, spectrum
 
-PAGE = Path(__file__).parents[1] / "docs" / "explanations.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanations-measured.md"
 TABLE = "| what | count | interval | first seed |\n| --- | --- | --- | --- |\n"
 """The head of its table."""
 FAMILIES = ("frequencies", "representations", "bilinear")
