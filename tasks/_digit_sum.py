@@ -36,7 +36,8 @@ class DigitSum(SequenceTask):
     topic: ClassVar[str] = "arithmetic"
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking, 5-digit addition; Quirke & Barez 2024, "
-        "Understanding Addition in Transformers; ARENA monthly problem, September 2023"
+        "Understanding Addition in Transformers; ARENA monthly problem, September 2023; AdderBoard "
+        "2026, the smallest transformer that adds ten-digit numbers"
     )
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 2,
@@ -49,6 +50,13 @@ class DigitSum(SequenceTask):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"task.digits": 2, "train.steps": 1500, "train.lr": 3e-3},
         "paper": {"task.digits": 4, "train.steps": 20_000, "train.batch_size": 512},
+        "ten-digits": {
+            "task.digits": 10,
+            "task.leading": 9,
+            "task.reversed_answer": True,
+            "train.steps": 50_000,
+            "train.batch_size": 512,
+        },
     }
     preset_results: ClassVar[Mapping[str, str]] = {
         "fast": "test accuracy 100.0% by step 1500, seed 0"
@@ -280,25 +288,3 @@ def _looked_ahead(tokens: Tensor, *signals: Tensor) -> Tensor:
     for generate, propagate in zip(signals[::2], signals[1::2], strict=True):
         carry = generate | (propagate & carry)
     return carry
-
-
-@dataclass(frozen=True)
-class TenDigitAddition(DigitSum):
-    """The sum of two numbers of ten digits, written from its least significant digit on.
-
-    >>> TenDigitAddition().sum_digits
-    11
-    """
-
-    name: ClassVar[str] = "ten-digit-addition"
-    topic: ClassVar[str] = "arithmetic"
-    source: ClassVar[str] = "AdderBoard 2026, the smallest transformer that adds ten-digit numbers"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"task.digits": 3, "train.steps": 1500, "train.lr": 3e-3},
-        "paper": {"train.steps": 50_000, "train.batch_size": 512},
-    }
-    preset_results: ClassVar[Mapping[str, str]] = {}
-
-    digits: int = setting(10, "digits of each number", low=1, high=16)
-    leading: int = setting(9, "largest leading digit", low=1, high=9)
-    reversed_answer: bool = setting(True, "write the sum from its least significant digit on")
