@@ -53,6 +53,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/checks/attention.py": FORGED,
     "mechint/explanation/checks/finer.py": FORGED,
     "mechint/explanation/checks/composed.py": ("tests/explanation/test_composed.py",),
+    "mechint/explanation/checks/words.py": ("tests/explanation/test_induced_fooled.py",),
     "mechint/explanation/_audit.py": (
         "tests/explanation/test_audit.py",
         "tests/explanation/test_induced_fooled.py",

@@ -179,9 +179,8 @@ def _judged(subject: Subject, given: Mapping[str, Any]) -> list[Audit]:
 def _program(given: Mapping[str, Any]) -> Any:
     """The program that ``--program`` names, or the function of a file."""
     program = given["under"]
-    if program is not None and program.rpartition(":")[0].endswith(".py"):
-        return _function("--program", *program.rsplit(":", 1))
-    return program
+    file, py, name = (program or "").rpartition(".py")
+    return _function("--program", file + py, name.removeprefix(":")) if py else program
 
 
 def _certified(

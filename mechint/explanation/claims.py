@@ -196,7 +196,8 @@ def program_of(subject: Subject, given: Any) -> Program | None:
             raise ParameterError(f"program: {name}: {type(error).__name__}: {error}") from error
         whole = isinstance(found, Tensor) and not found.is_floating_point()
         if not whole or found.shape != tokens.shape[:1] or int(found.min()) < 0:
-            raise ParameterError(f"program: {name}: expected whole numbers (batch,) from 0")
+            wants = "expected a tensor (batch,) of whole numbers from 0"
+            raise ParameterError(f"program: {name}: {wants}, got {type(found).__name__}")
         values[name] = found.long()
         last = len(steps) + 1 == len(named)
         size = task.outputs[0].n_classes if last else int(found.max()) + 1

@@ -379,7 +379,7 @@ class SourceProgram:
         """The program as a Python file that needs nothing: `answer(t)` of the tokens up to the
         position that answers; None where it says nothing.
         """
-        body, constants = "\n    ".join(self.lines()), ""
+        body, constants = "\n        ".join(self.lines()), ""
         for number, one in enumerate(self.branches):
             made = dict(one.function.tables)
             if "operands(" in body:
@@ -394,7 +394,9 @@ class SourceProgram:
         said = said.replace("\\", "/").replace('"', "'")
         return (
             f'"""{said}\n"""\n\n{imports}\n{constants}\n{helpers}\n'
-            f'def answer(t):\n    """The answer after the tokens t."""\n    {body}\n{MAIN_OF_ROWS}'
+            f'def answer(t):\n    """The answer after the tokens t; None where there is none."""\n'
+            f"    try:\n        {body}\n    except (IndexError, KeyError, ValueError):\n"
+            f"        return None  # a token that it reads is not there\n{MAIN_OF_ROWS}"
         )
 
     def run_python(

@@ -242,7 +242,7 @@ def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
     assert test.refutes
     test = told(program(groups, {"L0H0": fixed, "L1H0": free})).tests["path patching"][-1]
     assert test.refutes and test.effect.baseline is None
-    assert test.target == "L0H0 reads the keys named alone"
+    assert test.target == "L0H0: the named keys alone"
     assert len(told(program()).tests["path patching"]) == 1
 
 

@@ -304,3 +304,6 @@ def test_a_forgery_does_not_stand(name: str) -> None:
 def test_few_prompts_tell_a_rule_where_all_of_them_do() -> None:
     (found,) = sorted_but_for_few(0.0)
     assert (found.standing, found.explanation.name) == ("stands", "answer = min(operands(t))")
+    program, rows = found.explanation.over_sources, torch.tensor([[20] * 6, [20, 3, 2, 20, 5, 20]])
+    assert program is not None  # of a prompt without operands it says nothing
+    assert program.run_python(rows, torch.tensor([5, 5])).tolist() == [-1, 2]

@@ -473,7 +473,7 @@ def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
         (tokens[:, 0], 600, 20, ["stands", "stands"]),
         (tokens[:, 1], 600, 20, ["wrong", "stands"]),
         (tokens[:, 0], 400, 20, ["stands", "incomplete"]),
-        (tokens[:, 0], 600, 400, ["stands", "incomplete"]),
+        (tokens[:, 0], 600, 80, ["stands", "incomplete"]),
     ):
         measured = Measured(hits, 600, stays, 600)
         monkeypatch.setattr(attention, "moved_key", lambda *given, found=measured: found)

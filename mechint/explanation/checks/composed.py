@@ -68,17 +68,10 @@ def source_tests(
     found += attention(sources if whole else judged, program, seed, whole)
     found += interchanges(sources, program, seed)
     mixed = composed(sources, groups, compute, program.rest, seed)
-    mixing = "groups of sources" if any(len(one.sources) > 1 for one in groups) else "the sources"
-    said = f"mix {mixing} of inputs: the answer follows, {mixed.left} impossible ones left out"
-    claim = share(
-        "composed inputs",
-        mixing,
-        parts,
-        mixed,
-        refutes=program.alone,
-        headline=said if mixed.left else "",
-    )
-    found.append(claim)
+    what = "groups of sources"
+    said = f"mix {what} of inputs: the answer follows, {mixed.left} impossible ones left out"
+    said = said if mixed.left else ""
+    found.append(share("composed inputs", what, parts, mixed, refutes=program.alone, headline=said))
     same = scrubbed(sources, groups, program.rest, seed).alone
     found.append(share("causal scrubbing", "what the program reads", parts, same, refutes=True))
     found += moved_key_of(sources, program, seed)
@@ -211,7 +204,7 @@ def attention(
         if len(read) < len(program.heads):  # the others may keep the answer
             measured = measured.alone
         silent = not measured.null_n
-        target = f"{', '.join(read)} read{'s' * (len(read) == 1)} the keys named alone"
+        target = f"{', '.join(read)}: the named keys alone"
         joint = together(sources, read)
         found.append(
             share(
@@ -292,10 +285,8 @@ def moved_key_of(sources: Sources, program: SourceProgram, seed: int) -> list[Te
     free = program.inputs.is_operand(sources.tokens, sources.at)
     free &= torch.isin(sources.tokens.roll(-shift, 1), token[number >= SHOWN])
     if shift:  # a token stands beside its key only where keys are, and of such a key
-        used = torch.zeros(free.shape[1], dtype=torch.bool)
-        used[key[key >= 0]] = True
-        free &= used
-        keys = sources.tokens.gather(1, key.clamp(min=0)[:, None])[key >= 0]
-        free &= torch.isin(sources.tokens, keys)
+        rows = (key >= 0).nonzero().flatten()
+        free &= torch.isin(torch.arange(free.shape[1]), key[rows])
+        free &= torch.isin(sources.tokens, sources.tokens[rows, key[rows]])
     measured = moved_key(sources, heads, key, free, answer, seed)
     return [share("moved key", ", ".join(heads), program.part_claims(), measured, MOVED)]
