@@ -5,6 +5,7 @@ and the same numbers under any of torch's modes or a refusal.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,18 @@ def ragged(**options: Any) -> Subject:
         targets[example, position] = answer
     model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=7, d_vocab_out=7, n_ctx=5), seed=1)
     return Subject(model.eval(), None, data=Batch(tokens, targets), **options)
+
+
+# --- data -----------------------------------------------------------------------------------------
+def test_every_input_of_a_small_generated_task_is_there_once() -> None:
+    """Of 6⁴ lists few are held out; of 3⁴ there are none but 81."""
+    for n, different in ((3, 81), (6, 1024)):
+        task = tasks.make("second-largest", n=n)
+        subject = Subject(build(ModelConfig.for_task(task, d_model=8, n_heads=1)), task)
+        rows = {tuple(row) for row in subject.data.tokens.tolist()}
+        assert len(subject.data) == len(rows) == different
+        assert rows <= set(itertools.product(range(n), repeat=4))
+        assert_close(subject.data.targets, task.batch_of(subject.data.tokens).targets)
 
 
 # --- answers --------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def decide(
     Args:
         evidence: the number, with its counts or resamples. null: all have to be beaten at `level`;
             one whose samples or arrangements cannot reach it decides nothing, and none denies with
-            a p-value of at most `NEAR`. bound: "yes" where
+            a p-value of at most `NEAR`, with which the bound still may. bound: "yes" where
             the near end of the interval lies beyond it, "no" where the far end does not, and
             "unclear" where the interval has the bound in it. chance: the model's accuracy beside
             chance: of a model at chance nothing is decided, and a bound `above_chance` is a share
@@ -91,15 +91,16 @@ def decide(
         return Decision("unclear", reason)
     if math.isnan(evidence.value):
         return Decision("unclear", "the number is not defined")
-    if nulls and (weakest := max(nulls, key=lambda one: one.p_value)).p_value > level * (1 + 1e-9):
-        reason = f"{weakest.p_text} against {weakest.how}, {level:g} asked for"
-        return Decision("no" if weakest.p_value > NEAR else "unclear", reason)
-    if bound is None:
-        return YES
-    if bound.above_chance:
+    if bound is not None and bound.above_chance:
         assert chance is not None, "a bound above chance needs the chance"
         bound = replace(bound, value=chance.at(bound.value), above_chance=False)
-    return _held_to(bound, evidence)
+    held = YES if bound is None else _held_to(bound, evidence)
+    if nulls and (weakest := max(nulls, key=lambda one: one.p_value)).p_value > level * (1 + 1e-9):
+        reason = f"{weakest.p_text} against {weakest.how}, {level:g} asked for"
+        if weakest.p_value > NEAR:
+            return Decision("no", reason)
+        return held if held.verdict == "no" else Decision("unclear", reason)
+    return held
 
 
 def _held_to(bound: Bound, evidence: Evidence) -> Decision:

@@ -20,14 +20,14 @@ from mechint.explanation.sources import in_one_cycle, places_read
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.probe.results import Scope
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, GeneratedTask, Program, first_of_each, rng
+from mechint.task import IGNORE, Program, first_of_each, rng
 
 SOURCE_DRAWS = 16
 """Sources that are tried for each input, until one changes the answer."""
 MIN_INPUTS = 24
 """Judged inputs, at least; of few in all, so many are judged, and a third or more fitted."""
-MAX_EXAMPLES, FEW_EXAMPLES = 3000, 512
-"""Distinct inputs that an audit looks at, half of them judged; and so few that more are drawn."""
+MAX_EXAMPLES = 3000
+"""Distinct inputs that an audit looks at, half of them judged."""
 
 MIN_CLASS, FEW_RIGHT, HALF_RIGHT = 20, 0.75, 0.5
 """Inputs of a class that may forbid a program to stand, at least, and share of them to be right: of
@@ -89,7 +89,7 @@ class Bench:
         cls, subject: Subject, program: Program, seed: int = 0, examples: int = MAX_EXAMPLES
     ) -> Bench:
         """Distinct inputs of a subject, `examples` at most, halved at random."""
-        subject = at_readout(with_more_inputs(subject, seed))
+        subject = at_readout(subject)
         first = first_of_each(subject.data.tokens).cpu().numpy()
         rows = rng("explain halves", seed).permutation(first)[:examples]
         half = min(len(rows) // 2, max(len(rows) - MIN_INPUTS, len(rows) // 3))
@@ -324,18 +324,6 @@ def labels_of(answers: Sequence[str | None], values: Values) -> Int[Tensor, "n o
     some = next(iter(values.values()))
     columns = [torch.full_like(some, IGNORE) if name is None else values[name] for name in answers]
     return torch.stack(columns, 1)
-
-
-def with_more_inputs(subject: Subject, seed: int) -> Subject:
-    """The subject with inputs of the training split, too, where a generated task gave few: whether
-    a program is what a model runs does not depend on what it was trained on.
-    """
-    task = subject.task
-    few = len(subject.data.tokens.unique(dim=0)) < FEW_EXAMPLES
-    if not isinstance(task, GeneratedTask) or subject.data_given or not few:
-        return subject
-    more = task.sample(MAX_EXAMPLES, seed, "train").to(subject.device)
-    return subject.with_data(Batch.cat([subject.data, more]))
 
 
 def at_readout(subject: Subject) -> Subject:

@@ -5,13 +5,14 @@ Everything is drawn from the JSON values of audits; tests are findings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mechint.explanation.records import HEADLINES, Test, sentence_of
+from mechint.explanation.records import HEADLINES, Test
 from mechint.probe.text import MAX_WIDTH, MIN_WIDTH, wrap_line
 from mechint.system.jsonable import share_text
 
@@ -67,9 +68,10 @@ def together(tests: Sequence[Test]) -> Test:
     if len(names) < 2:
         return worst
     listed = ", ".join("both" if " and " in name else name for name in names)
-    said = sentence_of(worst.verdict, HEADLINES[worst.kind].format(listed))
+    target = re.compile(rf"(?<!\w){re.escape(worst.target)}(?!\w)", re.IGNORECASE)
+    said = target.sub(lambda _: listed, worst.headline, count=1)
     claims = tuple(dict.fromkeys(claim for one in tests for claim in one.of))
-    return replace(worst, headline=said, target=listed, of=claims)
+    return replace(worst, headline=f"{said[0].upper()}{said[1:]}", target=listed, of=claims)
 
 
 def beside(test: Test) -> str:

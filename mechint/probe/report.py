@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
-from mechint.decide import Bound, Claim, Decision, Evidence, Skill, decide
+from mechint.decide import NEAR, Bound, Claim, Decision, Evidence, Skill, decide
 from mechint.decide.evidence import at_least
 from mechint.decide.null import by_example
 from mechint.probe.results import (
@@ -261,14 +261,14 @@ class Report:
         )
         if decision and not holds:
             decision = Decision("no")  # by the probe's own rule
-        beaten = all(null.p_value <= level * (1 + 1e-9) for null in nulls)
+        denies = weakest.p_value > max(NEAR, level * (1 + 1e-9))
         # the p-value that decided: of the weakest null where the claim stands, or was denied by it
-        of_null = decision.verdict == "yes" or (decision.verdict == "no" and not beaten)
+        of_null = decision.verdict == "yes" or (decision.verdict == "no" and denies)
         beside = of_null and _is_of(weakest, effect)
         noted = dict(details or {})
         if of_null and not beside:
             noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
-        by_effect = decision.verdict == "no" and beaten and decision.reason and effect is not None
+        short = decision.verdict == "no" and not denies and decision.reason and effect is not None
         if decision and claim.lead:
             self.lead(claim.yes if claim.lead is True else claim.lead)
         self.findings.append(
@@ -281,7 +281,7 @@ class Report:
                 details=noted,
                 caveat=claim.caveat if decision else "",
                 reason=f"effect {value:.2g}, at least {least:g} needed"
-                if by_effect
+                if short
                 else decision.reason * (decision.verdict in ("unclear", "untested")),
                 alpha=level,
                 tested=tested,

@@ -25,6 +25,7 @@ from pathlib import Path, PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -68,7 +69,9 @@ from mechint.task import (
     FiniteTask,
     Task,
     answer_scores,
+    first_of_each,
     logits_of,
+    rng,
 )
 
 Which = int | Literal["all"]
@@ -86,10 +89,10 @@ class Subject:
     Args:
         model: any hooked model: a HookedTransformer, a student, a bridge, or a wrapped module.
         task: what it was trained on; None for a language model without a task of ours.
-        data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
-            one when None. Where some have the answer meant and others lack it, `Subject.data` are
-            those that have it: the others have no position to be measured at. `data_given`: whether
-            they were given, and not drawn here.
+        data: the examples probes look at; all inputs of a finite task, `n_examples` different ones
+            of a generated one when None. Where some have the answer meant and others lack it,
+            `Subject.data` are those that have it: the others have no position to be measured at.
+            `data_given`: whether they were given, and not drawn here.
         provenance: where the model comes from: "path", "format", "step", "metrics" and more, as
             JSON values.
         series: step → function that gives the weights at that step (checkpoints of one run),
@@ -860,13 +863,23 @@ def _drop_unanswered(answer: Which, data: Batch) -> Batch:
 
 
 def _examples(task: Task | None, n: int, seed: int) -> Batch:
+    """All inputs of a finite task, `n` of another, each once; of all its splits where few are held
+    out, as of a task of few inputs, of which these are then nearly all.
+    """
     if task is None:
         return Batch(torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, 1, dtype=torch.int64))
-    return (
-        task.examples()
-        if isinstance(task, FiniteTask)
-        else task.sample(n, seed=seed, split=task.probe_split)
-    )
+    if isinstance(task, FiniteTask):
+        return task.examples()
+    drawn = task.sample(n, seed=seed, split=task.probe_split)
+    first = first_of_each(drawn.tokens)
+    if 2 * len(first) < n:
+        shares = {"test": 1, "validation": 1, "train": 14}
+        parts = [task.sample(share * n, seed, split) for split, share in shares.items()]
+        drawn = Batch.cat(parts)
+        first = first_of_each(drawn.tokens)
+        order = rng("examples", seed).permutation(len(first))[:n]
+        first = first[torch.from_numpy(np.sort(order))]
+    return drawn[first]
 
 
 def check_subjects(probe: str, *given: object) -> None:

@@ -203,7 +203,7 @@ class Attention(Probe):
             tests[f"{kind}.by_content"] = (gains, other, "keys permuted among examples")
         found = np.all([self._exceeds(report.subject, *one[:2]) for one in tests.values()], 0)
         names = [name for name, one in zip(patterns.names, found, strict=True) if one]
-        best = int(np.where(found, values, -1).argmax() if names else values.argmax())
+        best = int((np.where(found, values, -1) if names else values - null.mean(0)).argmax())
         report.metric(f"{kind}.largest", float(values.max()))
         report.metric(f"{kind}.heads", names)
         for name, (own, random_keys, how) in tests.items():
@@ -238,7 +238,7 @@ class Attention(Probe):
             ),
             holds=bool(names),
             null=[f"{name}.excess" for name in tests],
-            least=float(null[:, best].mean()) + self.least if names else 0.0,
+            least=float(null[:, best].mean()) + self._least(subject),
             n=queries,
         )
 
@@ -310,9 +310,13 @@ class Attention(Probe):
         """Return which heads exceed the null at the family-wise level, and the mean of their own by
         `least`, LANGUAGE_LEAST of a language model.
         """
-        least = scores.LANGUAGE_LEAST if scores.is_language(subject) else self.least
         p_values = _standardized(values, null)[0].p_values
-        return (p_values <= self.alpha * (1 + 1e-9)) & (values - null.mean(0) > least)
+        return (p_values <= self.alpha * (1 + 1e-9)) & (
+            values - null.mean(0) > self._least(subject)
+        )
+
+    def _least(self, subject: Subject) -> float:
+        return scores.LANGUAGE_LEAST if scores.is_language(subject) else self.least
 
     # --- operands ---------------------------------------------------------------------------------
     def _operands(

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import Claim, wilson
 from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.errors import UnknownNameError
 from mechint.probe import Need, Probe, Report, unmet_need
@@ -166,13 +166,21 @@ class Linear(Probe):
         activations: dict[str, np.ndarray],
         scored: Scored,
     ) -> list[tuple[Any, ...]]:
-        """Records the variable at its best place; returns its rows of the table."""
-        best = max(scored.scores, key=lambda point: scored.scores[point])
+        """Records the variable at the first place as good as its best; returns its rows of the
+        table.
+        """
         metric = f"linear.{variable.name}.{self._score}"
         selectivity = {
             point: score - max(scored.control[point], 0.0) for point, score in scored.scores.items()
         }
         how = f"{self._control}, the best place of each"
+        top = max(scored.scores, key=lambda point: scored.scores[point])
+        low = scored.scores[top]
+        if self.kind == "class" and not math.isnan(low):
+            low, _ = wilson(round(low * scored.held_out), scored.held_out)
+        enough = min(selectivity[top], LEAST)
+        firsts = (p for p, s in scored.scores.items() if s >= low and selectivity[p] >= enough)
+        best = next(firsts, top)
         score = scored.scores[best]
         null = Null.sampled(metric, score, scored.null, how, scored.arrangements)
         report.metric(metric, score, null=null)
@@ -263,7 +271,8 @@ class Linear(Probe):
         rows = self._examples(subject)  # all answers of an example are on one side of the split
         values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
         shuffles = [one[rows] for one in shuffles]
-        scored = Scored({}, {}, {}, np.full(self.permutations, -np.inf), arrangements)
+        null = np.full(self.permutations, -np.inf)
+        scored = Scored({}, {}, {}, null, arrangements, int((~train).sum()))
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():
             for labels, into in ((values, scored.scores), (control, scored.control)):
@@ -284,9 +293,16 @@ class Linear(Probe):
 
 
 def _input_types(subject: Subject, variable: Variable) -> np.ndarray:
-    """(example,) which of the distinct inputs stands at the variable's positions."""
-    tokens = subject.data.tokens.cpu().numpy()
-    tokens = tokens[:, list(variable.positions)] if variable.positions else tokens
+    """(example,) which of the distinct inputs stands at the variable's positions; where these are
+    not stated, at the one that tells its value, if any does.
+    """
+    tokens, places = subject.data.tokens.cpu().numpy(), list(variable.positions)
+    values = variable.value_of(subject.data.tokens).cpu().numpy()
+    for place, column in enumerate(tokens.T):
+        both = np.unique(np.stack([column, values]), axis=1).shape[1]
+        if not places and both == len(np.unique(column)) < len(tokens):
+            places = [place]
+    tokens = tokens[:, places] if places else tokens
     return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()
 
 
@@ -340,7 +356,8 @@ def score_figures(
 @dataclass(frozen=True)
 class Scored:
     """Place → score of the variable, of its control task, and the penalty; null (sample,) the best
-    place of each shuffle; arrangements: in how many ways the values can be shuffled.
+    place of each shuffle; arrangements: in how many ways the values can be shuffled; held_out: how
+    many rows are scored.
     """
 
     scores: dict[str, float]
@@ -348,6 +365,7 @@ class Scored:
     ridge: dict[str, float]
     null: Float[np.ndarray, " sample"]
     arrangements: float
+    held_out: int
 
 
 def above_shuffled(

@@ -106,6 +106,10 @@ def test_a_null_has_to_be_able_to_decide_and_is_beaten_at_its_level() -> None:
     few = Null.sampled("x", 1.0, [0.0] * 99, "dealt", arrangements=12)
     assert decide(value, null=few).verdict == "unclear"
     assert decide(value, null=null(99), bound=Bound(2.0)).verdict == "no"
+    # a wavering null leaves nothing open of what lies short of the bound
+    assert decide(value, null=null(99, 5), bound=Bound(2.0, of="value")).verdict == "no"
+    assert decide(value, null=null(99, 5), bound=Bound(0.5, of="value")).verdict == "unclear"
+    assert decide(value, null=null(9), bound=Bound(2.0)).verdict == "unclear"
 
 
 def test_what_is_not_a_number_is_unclear_and_no_surprise() -> None:

@@ -114,7 +114,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
             tokens=tokens,
             at=torch.full((len(tokens),), 4),
             own=own,
-            names=range(3),
+            names=("embedding", "L0H0", "L0H1"),
             visible=torch.arange(5).expand_as(tokens) < counts.get("visible", 5),
             restricted=lambda head, keys: keys.float(),
         )

@@ -20,7 +20,7 @@ from mechint.decide import Evidence
 from mechint.explanation import Audit, Explanation, Part, explain
 from mechint.explanation.explanation import program_text
 from mechint.explanation.records import judge_r2
-from mechint.explanation.text import audits_text, says
+from mechint.explanation.text import audits_text, says, together
 from mechint.interventions import Site
 from mechint.report.page import page_of
 from mechint.subject import Subject
@@ -60,6 +60,13 @@ def test_nothing_runs_in_part_where_no_test_passed() -> None:
     held = audited("incomplete", None).to_dict()
     for tests, words in ((failed, "NOT SHOWN TO RUN"), ([*failed, *passed], "RUNS IN PART")):
         assert says({**held, "tests": tests}) == words
+
+
+def test_tests_in_one_line_say_in_which_features() -> None:
+    swaps = [one for one in explain(addition())[0].tests if one.kind == "interchange"]
+    assert len(swaps) > 2 and all("features 2, 5" in one.headline for one in swaps)
+    said = together(swaps).headline
+    assert said == "Swap x, y, both, answer in features 2, 5: the answer follows."
 
 
 @pytest.mark.full

@@ -129,7 +129,7 @@ def test_a_variable_is_held_against_all_that_were_probed() -> None:
         report, scored = Report(Linear(), subject), {}
         for name, score in (("a", a), ("b", b)):
             if name in names:
-                one = Scored({"x": score}, {"x": 0.0}, {"x": 0.0}, nulls[name], math.inf)
+                one = Scored({"x": score}, {"x": 0.0}, {"x": 0.0}, nulls[name], math.inf, 20)
                 report.metric(f"linear.{name}.r2", score, null=one.null, how="shuffled")
                 report.metric(f"linear.{name}.best_at", "x")
                 report.metric(f"linear.{name}.selectivity", score)
@@ -168,6 +168,27 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
     if variable == "a < b":
         assert math.isnan(result.metrics["linear.a < b.r2"])
         assert result.null["linear.a < b.r2"].p_value == 1
+
+
+@pytest.mark.parametrize(("early", "place"), [(0.99, "early"), (0.8, "late")])
+def test_the_first_place_as_good_as_the_best_is_named(early: float, place: str) -> None:
+    """Of 100 held out, 99 and 100 right are the same, 80 are not; nor what a control has, too."""
+    subject = planted.modular_addition(5, (1,)).subject
+    for control, said in ((0.2, place), (0.9, "late")):
+        report, controls = Report(Linear(), subject), {"early": control, "late": 0.2}
+        scores, ridge = {"early": early, "late": 1.0}, dict.fromkeys(controls, 0.0)
+        one = Scored(scores, controls, ridge, np.zeros(199), math.inf, 100)
+        Linear()._record(report, subject, subject.task.variables["x"], {}, one)  # type: ignore[union-attr]
+        assert report.metrics["linear.x.best_at"] == said
+
+
+def test_what_one_token_tells_is_held_against_other_functions_of_it() -> None:
+    """The sum up to the first number is that number, which no model has to compute."""
+    task = TASKS["running-sign"](largest=6, length=3)
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=32, n_heads=1), seed=0)
+    result = Linear(variable="total_0", pos=0, permutations=9).run(Subject(model, task))
+    assert result.metrics["linear.total_0.accuracy"] > 0.95
+    assert result.metrics["linear.total_0.selectivity"] < 0.1
 
 
 def test_unknown_variables_and_hooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

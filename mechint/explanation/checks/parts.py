@@ -14,7 +14,7 @@ from mechint.decide import Evidence, decide
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MIN_INPUTS, Bench, Fit, counted_share
 from mechint.explanation.parts import Part, Values
-from mechint.explanation.records import KEEPS, LOST, Test, judge_share
+from mechint.explanation.records import HEADLINES, KEEPS, LOST, Test, judge_share
 from mechint.explanation.sources import same_values
 from mechint.interventions import Intervention
 
@@ -24,6 +24,8 @@ CHANGED, MAX_ROUNDS = 400, 8
 """Pairs whose answer an interchange changes, before no more others are taken for each; at most."""
 SETTLING_PAIRS = 100
 """Pairs of judged inputs on which variables are seen to settle the answer, at least."""
+NAMED = 8
+"""Features that the words of a test list, at most."""
 Fits = Mapping[str, Fit]
 """A part in words, name and site → its fit."""
 
@@ -114,8 +116,18 @@ def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
         skill = bench.skill_at(exchange.labels[exchange.counted])
         of = told_of(bench, exchange, parts, fits, needed)
         target = " and ".join(part.name for part in parts)
-        tests.append(judge_share("faithfulness", target, of, found, skill, null=null))
+        said = in_features("faithfulness", target, parts)
+        tests.append(
+            judge_share("faithfulness", target, of, found, skill, null=null, headline=said)
+        )
     return tests
+
+
+def in_features(kind: str, target: str, parts: Iterable[Part]) -> str:
+    """The words of a test of parts that hold their variables in named features; "" of others."""
+    names = dict.fromkeys(block for part in parts for block in part.blocks)
+    some = ", ".join(names) if len(names) <= NAMED else f"{len(names)}"
+    return HEADLINES[kind].format(f"{target} in features {some}") if names else ""
 
 
 def variables_of(parts: Iterable[Part]) -> set[str]:
@@ -158,12 +170,13 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
             tests.append(
                 judge_share(
                     "interchange",
-                    " and ".join(names),
+                    target := " and ".join(names),
                     told_of(bench, exchange, parts, fits, parts),
                     exchange.of(bench, parts, fits),
                     bench.skill_at(exchange.labels[exchange.counted]),
                     null=exchange.of(bench, parts, nulls) if known else None,
                     where=str(parts[0].site),
+                    headline=in_features("interchange", target, parts),
                 )
             )
     return tests
@@ -206,8 +219,16 @@ def completeness(bench: Bench, fit: Fit) -> Test:
     right = bench.right(bench.logits(base, [bench.edit(fit, own, other)]), labels).cpu()
     found, skill = counted_share(right[changed]), bench.skill_at(labels[changed])
     of = (str(fit.part),)
+    said = in_features("completeness", fit.part.name, [fit.part])
     return judge_share(
-        "completeness", fit.part.name, of, found, skill, bound=LOST, label="share left"
+        "completeness",
+        fit.part.name,
+        of,
+        found,
+        skill,
+        bound=LOST,
+        label="share left",
+        headline=said,
     )
 
 
