@@ -16,6 +16,7 @@ Everything else that escapes is a bug of ours; invariants are ``assert``.
 from __future__ import annotations
 
 import difflib
+import math
 import unicodedata
 from collections.abc import Iterable
 
@@ -38,17 +39,22 @@ SYNONYMS = {
 """Words of the field that no parameter here has → the parameter that is meant."""
 
 
-def percent(share: float) -> str:
-    """A share of one in percent, with as many digits as tell it from 0% and 100%.
+def percent(share: float, decimals: int = 1) -> str:
+    """A share of one in percent, with so many decimals or, near 0% and 100%, as many as tell it
+    from them; "" of NaN.
 
     >>> percent(0.873), percent(0.9995), percent(1.0), percent(0.99999999)
-    ('87.3%', '99.95%', '100.0%', 'over 99.999%')
+    ('87.3%', '99.95%', '100%', 'over 99.999%')
+    >>> percent(0.9952, 0), percent(0.937, 0), percent(-4e-17, 0)
+    ('99.5%', '94%', '0%')
     """
-    for digits in (1, 2, 3):
-        text = f"{share:.{digits}%}"
-        if float(text[:-1]) not in (0.0, 100.0) or share in (0.0, 1.0):
-            return text
-    return "over 99.999%" if share > 0.5 else "under 0.001%"
+    share = round(share, 12)  # smaller is what rounding leaves of a sum
+    if math.isnan(share) or share in (0, 1):
+        return "" if math.isnan(share) else f"{abs(share):.0%}"
+    near = min(abs(share), abs(1 - share)) < 0.01
+    texts = (f"{share:.{places}%}" for places in range(max(decimals, near), 4))
+    ends = "over 99.999%" if share > 0.5 else "under 0.001%"
+    return next((text for text in texts if float(text[:-1]) not in (0, 100)), ends)
 
 
 def counted(n: int, noun: str) -> str:

@@ -136,7 +136,7 @@ def test_evidence_takes_the_first_of_every_probe_before_second_ones() -> None:
         ("a", YES.headline),
         ("a", second.headline),
     ]
-    assert made.looked_for == [("c", NO)] and made.unclear == []
+    assert made.findings("no") == [("c", NO)] and made.findings("unclear") == []
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
@@ -226,7 +226,7 @@ def test_real_results_have_an_account_in_one_json_shape() -> None:
     }
     jsonschema.validate(data, shape)
     (one,) = data["accounts"]
-    assert {"path", "title", "quality", "verdict", "results"} <= set(one)
+    assert {"path", "title", "quality", "verdict", "results", "audits"} <= set(one)
     kept = one["results"]["norms"]["provenance"]
     assert kept["probe"]["name"] == "norms" and not set(kept) & set(one["provenance"])
     assert {**one["provenance"], **kept} == made.results["norms"].to_dict()["provenance"]

@@ -78,7 +78,7 @@ def test_json_of_another_schema_is_refused() -> None:
 
 
 def test_brief_form_has_neither_arrays_nor_figures() -> None:
-    brief = example().to_dict(arrays=False, figures=False)
+    brief = example().to_dict()
     assert "arrays" not in brief and "figures" not in brief
     assert brief["null"]["share"]["z"] == "inf"
     json.dumps(brief, allow_nan=False)

@@ -67,10 +67,6 @@ class Quality:
     top_1: float | None = None
     pairs: tuple[int, int] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return dict(vars(self))
-
 
 def quality_of(subject: Subject) -> tuple[Quality, ...]:
     """Accuracy and loss of every output that is asked, with chance; () where there is none, or
@@ -81,11 +77,12 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
     from mechint.checkpoints import performance
     from mechint.prompts import Prompts
 
-    own = isinstance(subject.task, Prompts) and any(one.open for one in subject.task.prompts)
+    task = subject.task
+    answers_itself = isinstance(task, Prompts) and any(prompt.open for prompt in task.prompts)
     measured = performance.measure(subject, subject.split)
-    if measured is None or own:
+    if measured is None or answers_itself:
         return ()
-    kinds, steps = subject.data.kinds, False
+    kinds, steps = subject.data.kinds, False  # kinds (example, pos)
     if kinds is not None:
         before = (kinds == TargetKind.ANSWER).cumsum(1) == 0
         steps = bool((before & (kinds == TargetKind.STEP)).any())
@@ -98,7 +95,7 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
             measured.chance[name]["loss"],
             measured.n[name],
             test if math.isfinite(test := measured.held_out.get(name, math.nan)) else None,
-            isinstance(subject.task, FiniteTask) and subject.on_grid,
+            isinstance(task, FiniteTask) and subject.on_grid,
             steps,
             measured.top_1,
             measured.pairs,
@@ -151,9 +148,8 @@ class Account(Shown):
         for name, finding in self.findings("yes"):
             seen[name] = seen.get(name, 0) + 1
             numbered.append((not _names_mechanism(self.results[name]), seen[name], name, finding))
-        numbered.sort(key=lambda one: one[:2])  # stable: leading probes first
-        found = [(name, finding) for *_, name, finding in numbered]
-        return [*self._tests, *found][:MAX_EVIDENCE]
+        numbered.sort(key=lambda row: row[:2])  # stable: leading probes first
+        return [*self._tests, *(row[2:] for row in numbered)][:MAX_EVIDENCE]
 
     @property
     def bearing(self) -> int:
@@ -197,16 +193,6 @@ class Account(Shown):
         return [("explanation", test) for tests in passed for test in tests[:each]]
 
     @property
-    def looked_for(self) -> list[tuple[str, Finding]]:
-        """Findings that are "no": tested, and not there."""
-        return self.findings("no")
-
-    @property
-    def unclear(self) -> list[tuple[str, Finding]]:
-        """Findings that could not be decided."""
-        return self.findings("unclear")
-
-    @property
     def not_asked(self) -> dict[str, list[str]]:
         """Reason → the probes, and the questions of others, that it keeps from this subject."""
         grouped: dict[str, list[str]] = {}
@@ -224,20 +210,15 @@ class Account(Shown):
         return "; ".join(shown)
 
     @property
-    def leading(self) -> ProbeResult | None:
-        """The result that the verdict is from; None where nothing was found."""
-        return next(iter(self.ranked), None)
-
-    @property
     def mechanism(self) -> ProbeResult | None:
         """The leading result where it says what the model computes, not only describes it."""
-        lead = self.leading
-        return None if lead is None or lead.lead_rank <= DESCRIPTIVE_RANK else lead
+        return next(filter(_names_mechanism, self.ranked), None)
 
     @property
     def ranked(self) -> list[ProbeResult]:
         """The results that lead, that of the verdict first."""
-        return _ranked(self.results)
+        leads = [result for result in self.results.values() if result.lead]
+        return sorted(leads, key=lambda result: -result.lead_rank)
 
     @property
     def hero(self) -> Figure | None:
@@ -247,16 +228,6 @@ class Account(Shown):
         order += [(result, figure) for result in results for figure in result.figures.values()]
         drawn = (f.for_verdict(result.verdict) for result, f in order if f is not None and f.plots)
         return next(drawn, None)
-
-    @property
-    def mechanisms(self) -> dict[str, str]:
-        """Text metrics, "probe.metric" → text: what tables and comparisons show."""
-        return {
-            f"{probe}.{name}": value
-            for probe, result in self.results.items()
-            for name, value in result.metrics.items()
-            if isinstance(value, str)
-        }
 
     def explained(self, audits: Sequence[Audit | Mapping[str, Any]]) -> Account:
         """The account with a program in its verdict, and what that accounts for: "It adds as a
@@ -269,7 +240,7 @@ class Account(Shown):
         """
         from mechint.explanation.text import by_answer
 
-        values = tuple(audit if isinstance(audit, Mapping) else audit.to_dict() for audit in audits)
+        values = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead, answers = self.mechanism, by_answer(values)
         if lead is None:
             eligible = [audit for audit in values if audit["standing"] in STANDS]
@@ -283,13 +254,12 @@ class Account(Shown):
         if verdict not in ("", self.verdict, NOTHING):
             scope = scope.within([from_jsonable(Scope, eligible[0]["scope"])])
             if lead is None and len(answers) > 1:  # no program speaks for the other answers
-                none = "No program of {} stands."
                 said = [
                     verdict_with_program("", [a for a in of_answer if a in eligible])
+                    or f"No program of {of_answer[0]['scope']['answers']} stands."
                     for of_answer in answers
                 ]
-                names = [none.format(of_answer[0]["scope"]["answers"]) for of_answer in answers]
-                verdict = " ".join(words or name for words, name in zip(said, names, strict=True))
+                verdict = " ".join(said)
                 scope = replace(scope, answers="")
         if verdict in ("", NOTHING) and lead is None:
             doubt = [a["short"] or a["name"] for a in values if a["standing"] == "unclear"]
@@ -297,12 +267,9 @@ class Account(Shown):
         return replace(self, verdict=verdict or self.verdict, audits=values, scope=scope)
 
     # --- views ------------------------------------------------------------------------------------
-    def to_dict(self, figures: bool = False) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """One entry of "accounts" of JSON schema 3, with provenance that all results share once."""
-        results = {
-            name: result.to_dict(arrays=figures, figures=figures)
-            for name, result in self.results.items()
-        }
+        results = {name: result.to_dict() for name, result in self.results.items()}
         provenances = [result["provenance"] for result in results.values()]
         shared = {
             key: value
@@ -317,9 +284,11 @@ class Account(Shown):
             "title": self.title,
             "step": self.step,
             "parameters": self.parameters,
-            "quality": [one.to_dict() for one in self.quality],
+            "quality": [dict(vars(quality)) for quality in self.quality],
             "verdict": self.verdict,
             "caveat": self.limits,
+            "audits": list(self.audits),
+            "refused": dict(self.refused),
             "assumed": dict(self.assumed),
             "warnings": list(self.warnings),
             "provenance": shared,
@@ -349,35 +318,27 @@ def verdict_with_program(verdict: str, audits: Sequence[Mapping[str, Any]]) -> s
     audits: their JSON values, best first.
     """
     for audit in audits:
-        found, standing = audit.get("accounted"), audit["standing"]
-        if found is None or standing not in NOT_FALSE:
+        accounted, standing = audit.get("accounted"), audit["standing"]
+        if accounted is None or standing not in NOT_FALSE:
             continue
-        least = f"(≥{math.floor(100 * found['at_least'] + 1e-9)}%) "  # a bound is not rounded up
-        end = f"{found['share']:.0%} {least}of its {found['of']}"
+        least = math.floor(100 * accounted["at_least"] + 1e-9)  # a bound is not rounded up
+        end = f"{accounted['share']:.0%} (≥{least}%) of its {accounted['of']}"
+        end += f" {accounted['how']}" if accounted["verb"] == "keeps" else ""
         doubt = "" if standing in STANDS else f" ({standing})"
+        names = [str(audit["name"]), str(audit.get("short") or audit["name"])]
         if verdict:
             lead = re.split(r"[,:]", verdict.rstrip("."))[0]
-            form = f"{lead}; {{}}{doubt} {found['verb']} {end}{{}}."
+            said = [f"{lead}; {name}{doubt} {accounted['verb']} {end}." for name in names]
         else:
-            form = f"{{}}{doubt}, which {found['verb']} {end}{{}}."
-        how = f" {found['how']}" if found["verb"] == "keeps" else ""
-        names = [str(audit["name"]), str(audit.get("short") or audit["name"])]
-        if not verdict:
             names = [f"{name[0].upper()}{name[1:]}" for name in names]
-        said = [form.format(name, how) for name in names]
-        return next((one for one in said if len(one.split()) <= MAX_WORDS), said[-1])
+            said = [f"{name}{doubt}, which {accounted['verb']} {end}." for name in names]
+        return next((text for text in said if len(text.split()) <= MAX_WORDS), said[-1])
     return verdict
 
 
 def accounts_json(accounts: Sequence[Account]) -> dict[str, Any]:
     """The JSON form of one account or several: {"schema": 3, "accounts": […]}."""
-    return {"schema": SCHEMA, "accounts": [one.to_dict() for one in accounts]}
-
-
-def _ranked(results: Mapping[str, ProbeResult]) -> list[ProbeResult]:
-    """The results that lead, of the highest rank first."""
-    led = [result for result in results.values() if result.lead]
-    return sorted(led, key=lambda result: -result.lead_rank)
+    return {"schema": SCHEMA, "accounts": [account.to_dict() for account in accounts]}
 
 
 def _findings(results: Mapping[str, ProbeResult], *verdicts: str) -> list[tuple[str, Finding]]:
@@ -396,32 +357,31 @@ def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, Scope, str]:
     first headline of the evidence that an intervention bears out. Else NOTHING where a probe whose
     lead names a mechanism says "no", UNDECIDED where all is unclear, and NOT_ASKED otherwise.
     """
-    leading = next(iter(_ranked(results)), None)
-    if leading is not None:
-        first = min(leading.findings, key=lambda one: rank(one.verdict))
-        of_mechanism = [
-            one
-            for result in results.values()
-            if _names_mechanism(result)
-            for one in result.findings
-        ]
-        scope = first.scope.within(one.scope for one in of_mechanism if one.verdict == "yes")
-        return leading.lead, scope, first.caveat
-    found = _findings(results, "yes")
-    for _, finding in found:
+    leads = [result for result in results.values() if result.lead]
+    supported = _findings(results, "yes")
+    if leads:
+        leading = max(leads, key=lambda result: result.lead_rank)
+        first = min(leading.findings, key=lambda finding: rank(finding.verdict))
+        scopes = [found.scope for name, found in supported if _names_mechanism(results[name])]
+        return leading.lead, first.scope.within(scopes), first.caveat
+    for _, finding in supported:
         if finding.causal:
             return finding.headline, finding.scope, finding.caveat
-    naming = {name: one for name, one in results.items() if one.lead_rank > DESCRIPTIVE_RANK}
+    naming = {name: result for name, result in results.items() if _may_name_mechanism(result)}
     if _findings(naming, "no"):
         return NOTHING, EACH, ""
-    decided = found or _findings(results, "no")
-    unclear = _findings(results, "unclear") and not decided
-    return UNDECIDED if unclear else NOT_ASKED, EACH, ""
+    undecided = _findings(results, "unclear") and not _findings(results, "yes", "no")
+    return UNDECIDED if undecided else NOT_ASKED, EACH, ""
+
+
+def _may_name_mechanism(probe: Any) -> bool:
+    """Return whether the lead of a probe, or of its result, may say what the model computes."""
+    return probe.lead_rank > DESCRIPTIVE_RANK
 
 
 def _names_mechanism(result: ProbeResult) -> bool:
     """Return whether the probe leads with what the model computes, as the verdict does."""
-    return bool(result.lead) and result.lead_rank > DESCRIPTIVE_RANK
+    return bool(result.lead) and _may_name_mechanism(result)
 
 
 def account_of(
@@ -436,19 +396,18 @@ def account_of(
     Args:
         warnings: what must be read first; next_commands: what would tell more.
     """
-    quality = quality_of(subject)
     verdict, scope, caveat = verdict_of(results)
     known = subject.provenance["checkpoint"]
     refused = {}
     if verdict == NOT_ASKED:  # the reader sees why no probe that names a mechanism was run
-        naming = [name for name in quick_probes() if PROBES[name].lead_rank > DESCRIPTIVE_RANK]
+        naming = [name for name in quick_probes() if _may_name_mechanism(PROBES[name])]
         reasons = {name: PROBES[name].from_dict({}).applicable(subject) for name in naming}
         refused = {name: reason for name, reason in reasons.items() if reason}
     return Account(
         title=title_of(subject),
         path=str(known.get("path", "")),
         verdict=verdict,
-        quality=quality,
+        quality=quality_of(subject),
         caveat=caveat,
         step=known.get("step"),
         parameters=sum(weight.numel() for weight in subject.model.parameters()),

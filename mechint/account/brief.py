@@ -25,7 +25,7 @@ def brief(account: Account, **more: Any) -> dict[str, Any]:
     asked, the next command, and `more`, which is not shortened.
     """
     verdict, scope = account.verdict, account.limits
-    found = [*account.evidence, *account.looked_for, *account.unclear]
+    found = [*account.evidence, *account.findings("no"), *account.findings("unclear")]
     if not account.results and account.audits:
         each = by_answer(account.audits)
         best = [one for one, *_ in each]

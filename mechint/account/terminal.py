@@ -103,10 +103,10 @@ def _account_lines(
             yield "  also seen", "dim"
         for line, style in finding_lines(name, finding, width, account.scope):
             yield line, style if place < bearing or not bearing else "dim"
-    looked = account.looked_for
+    looked = account.findings("no")
     for name, finding in looked[:most_looked]:
         yield from finding_lines(name, finding, width)
-    unclear = account.unclear
+    unclear = account.findings("unclear")
     for name, finding in unclear[: MAX_UNCLEAR if not evidence else 2]:
         yield from finding_lines(name, finding, width)
     hidden = max(len(account.findings("yes")) - len(evidence), 0)
@@ -188,7 +188,15 @@ def compared_rows(accounts: Sequence[Account]) -> list[tuple[str, list[str]]]:
     findings.
     """
     rows: list[tuple[str, list[str]]] = []
-    texts = [one.mechanisms for one in accounts]
+    texts = [
+        {
+            f"{probe}.{name}": value
+            for probe, result in account.results.items()
+            for name, value in result.metrics.items()
+            if isinstance(value, str)
+        }
+        for account in accounts
+    ]
     for name in dict.fromkeys(name for text in texts for name in text):
         values = [text.get(name, "–") for text in texts]
         if len(set(values)) > 1:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from mechint.errors import percent
 from mechint.explanation.records import HEADLINES, Test
 from mechint.probe.text import MAX_WIDTH, MIN_WIDTH, wrap_line
-from mechint.system.jsonable import share_text
 
 if TYPE_CHECKING:
     from mechint.explanation import Audit
@@ -79,7 +79,7 @@ def beside(test: Test) -> str:
     held = dict(test.details)
     if test.effect is not None and test.effect.baseline is not None:
         held = {test.effect.baseline_label: test.effect.baseline, **held}
-    return ", ".join(f"{name} {share_text(value)}" for name, value in held.items())
+    return ", ".join(f"{name} {percent(value, 0)}" for name, value in held.items())
 
 
 def legend(audit: Mapping[str, Any]) -> str:
@@ -110,9 +110,9 @@ def left_text(audit: Mapping[str, Any]) -> str:
     """
     left, found = audit["unaccounted"], audit.get("accounted")
     if found is not None and found["verb"] != "explains":
-        return f"{found['verb']} {share_text(found['share'])} of its {found['of']} {found['how']}"
-    parts = [f"{share_text(left['logits'])} of the logits"] if "logits" in left else []
-    parts += [f"{share_text(left['accuracy'])} of the answers"] if "accuracy" in left else []
+        return f"{found['verb']} {percent(found['share'], 0)} of its {found['of']} {found['how']}"
+    parts = [f"{percent(left['logits'], 0)} of the logits"] if "logits" in left else []
+    parts += [f"{percent(left['accuracy'], 0)} of the answers"] if "accuracy" in left else []
     return f"not explained: {', '.join(parts)}" if parts else ""
 
 
@@ -145,11 +145,11 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
     for one in tests:
         look = {"wrong": "red", "stands": ""}.get(one.standing, "yellow")
         others = f"   ({beside(one)})" if beside(one) else ""
-        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {share_text(one.value)}{others}"
+        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {percent(one.value, 0)}{others}"
         shown += "" if not one.reason or held["reason"] == one.reason else f"   {one.reason}"
         add(shown.rstrip(), look, 6)
     for one in told_tests(held):
-        right = f"{share_text(one.value)} right with that of others"
+        right = f"{percent(one.value, 0)} right with that of others"
         add(f"    {one.headline.rstrip('.')} ({right})", "", 6)
     if held["missing"]:
         add(f"    missing: {', '.join(held['missing'])}", "yellow", 6)

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from mechint.decide import Verdict
 from mechint.decide.null import MIN_PRINTED_P, Null
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, percent
 from mechint.figures.figure import Figure
 from mechint.probe.text import rank, result_text
 from mechint.system.files import csv_text, write_text
@@ -30,7 +30,6 @@ from mechint.system.jsonable import (
     decode_array,
     encode_array,
     from_jsonable,
-    share_text,
     to_jsonable,
 )
 
@@ -72,7 +71,7 @@ class Effect:
         least = max(1e-12, 1e-6 * max(abs(self.value), abs(self.baseline or 0.0)))  # is rounding
 
         def text(value: float) -> str:
-            return share_text(value) if share else "0" if abs(value) < least else f"{value:.3g}"
+            return percent(value, 0) if share else "0" if abs(value) < least else f"{value:.3g}"
 
         ends = "[{}, {}]".format(*map(text, self.interval)) if self.interval else ""
         own = " ".join(filter(None, (self.label, text(self.value), ends, self.unit)))
@@ -82,8 +81,8 @@ class Effect:
 
 @dataclass(frozen=True)
 class Scope:
-    """The inputs, answers and components that a finding was asked of; as it is without fields, all
-    inputs, the one answer, and each component by itself.
+    """The inputs, answers and components that a finding was asked of. The default is: all inputs,
+    the one answer, each component separately.
 
     drawn: inputs drawn at random, where these are not all. answers: the one that was asked, of
     several. components: those asked, of how many there are; together: they were edited at once.
@@ -273,6 +272,12 @@ class Table:
             "units": dict(self.units),
         }
 
+    @property
+    def titles(self) -> list[str]:
+        """The names of the columns, with their units."""
+        units = {name: f" ({unit})" for name, unit in self.units.items()}
+        return [f"{name}{units.get(name, '')}" for name in self.columns]
+
     def to_frame(self) -> pd.DataFrame:
         """One column per column."""
         import pandas as pd
@@ -291,10 +296,8 @@ class Table:
         >>> place.read_text().splitlines()
         ['head,score (nats)', 'L0H1,0.25']
         """
-        named = {name: f"{name} ({unit})" for name, unit in self.units.items()}
-        names = [named.get(name, name) for name in self.columns]
         rows = zip(*self.columns.values(), strict=True)
-        write_text(path, csv_text([dict(zip(names, row, strict=True)) for row in rows]))
+        write_text(path, csv_text([dict(zip(self.titles, row, strict=True)) for row in rows]))
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -305,14 +308,10 @@ class Table:
 
     def _repr_html_(self) -> str:
         """The first rows, with units, and the caption above them."""
-        names = [
-            f"{name} ({self.units[name]})" if name in self.units else str(name)
-            for name in self.columns
-        ]
         rows = list(zip(*(column[:SHOWN] for column in self.columns.values()), strict=False))
         more = len(self) - len(rows)
         rest = f"<p>… and {more} more rows; to_frame() has all</p>" if more > 0 else ""
-        return f"<p>{html.escape(self.caption)}</p>{as_html(names, rows)}{rest}"
+        return f"<p>{html.escape(self.caption)}</p>{as_html(self.titles, rows)}{rest}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -361,14 +360,12 @@ class ProbeResult(Shown):
         return " ".join(map(str, self.findings))
 
     def __eq__(self, other: object) -> bool:
-        """Return whether `to_dict` is the same, arrays bit for bit and figures too."""
-        if not isinstance(other, ProbeResult):
-            return NotImplemented
-        return self.to_dict() == other.to_dict()
+        """Return whether all is the same, arrays bit for bit and figures too."""
+        return isinstance(other, ProbeResult) and self.to_json() == other.to_json()
 
-    def to_dict(self, arrays: bool = True, figures: bool = True) -> dict[str, Any]:
-        """JSON values; without `arrays` and `figures` what ``--json`` prints."""
-        result: dict[str, Any] = {
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values without arrays and figures: what ``--json`` prints."""
+        return {
             "schema": SCHEMA,
             "probe": self.probe,
             "question": self.question,
@@ -384,15 +381,10 @@ class ProbeResult(Shown):
             "tables": {name: table.to_dict() for name, table in self.tables.items()},
             "provenance": to_jsonable(self.provenance),
         }
-        if arrays:
-            result["arrays"] = {name: encode_array(array) for name, array in self.arrays.items()}
-        if figures:
-            result["figures"] = {name: figure.to_dict() for name, figure in self.figures.items()}
-        return result
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProbeResult:
-        """From the values of `to_dict`; ValueError for another schema."""
+        """From the values of `to_dict` or `to_json`; ValueError for another schema."""
         fields = dict(data)
         if fields.pop("schema", None) != SCHEMA:
             raise ValueError(f"schema {data.get('schema')!r}; expected {SCHEMA}")
@@ -402,7 +394,9 @@ class ProbeResult(Shown):
 
     def to_json(self) -> str:
         """Everything, arrays and figures too; `from_json` gives an equal result, keys as text."""
-        return json.dumps(self.to_dict(), allow_nan=False)
+        arrays = {name: encode_array(array) for name, array in self.arrays.items()}
+        figures = {name: figure.to_dict() for name, figure in self.figures.items()}
+        return json.dumps({**self.to_dict(), "arrays": arrays, "figures": figures}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> ProbeResult:

@@ -20,7 +20,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from mechint.errors import spell
+from mechint.errors import percent, spell
 from mechint.explanation.text import beside, legend, shown_tests
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
@@ -29,7 +29,6 @@ from mechint.probe.results import Null, Table, to_jsonable
 from mechint.probe.text import MARKS
 from mechint.report.claims import claim_strip, reason_of
 from mechint.report.page import Page
-from mechint.system.jsonable import share_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -156,12 +155,12 @@ def environment() -> jinja2.Environment:
         "strip": null_strip,
         "by_size": _by_size,
         "tests": shown_tests,
-        "percent": lambda share: f"{100 * min(max(share, 0.0), 1.0):.1f}",
+        "as_width": lambda share: f"{100 * min(max(share, 0.0), 1.0):.1f}",
         "legend": legend,
         "claim_strip": claim_strip,
         "reason": reason_of,
     }
-    made.globals |= {"asset": asset, "MARKS": MARKS, "share_text": share_text, "beside": beside}
+    made.globals |= {"asset": asset, "MARKS": MARKS, "percent": percent, "beside": beside}
     return made
 
 

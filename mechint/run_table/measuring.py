@@ -12,6 +12,7 @@ from mechint.probe import Probe
 from mechint.probe.results import Figure, ProbeResult
 from mechint.registry import PROBES
 from mechint.run_table.entries import Entry
+from mechint.system.jsonable import to_jsonable
 from mechint.system.parallel import run_jobs
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def columns_of(name: str, result: ProbeResult) -> dict[str, Any]:
     ``METRIC.p``.
     """
     columns: dict[str, Any] = {f"{name}.verdict": result.verdict}
-    for metric, value in result.to_dict(arrays=False, figures=False)["metrics"].items():
+    for metric, value in to_jsonable(result.metrics).items():
         column = metric if metric.startswith(f"{name}.") else f"{name}.{metric}"
         if isinstance(value, Mapping) and len(value) <= MAX_ITEMS:
             columns |= {f"{column}.{key}": item for key, item in value.items()}

@@ -175,16 +175,3 @@ def short(value: Any, limit: int = 120) -> str:
     if isinstance(value, list):
         text = "[" + ", ".join(short(item) for item in value) + "]"
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def share_text(share: float) -> str:
-    """A share in percent, with a decimal where it is near an end but not at it; "" of NaN.
-
-    >>> share_text(0.9952), share_text(0.937), share_text(1.0)
-    ('99.5%', '94%', '100%')
-    """
-    if share != share:
-        return ""
-    near = 0 < min(abs(share), abs(1 - share)) < 0.01
-    text = f"{share:.1%}" if near else f"{share:.0%}"
-    return {"-0%": "0%", "100.0%": "100%", "0.0%": "0%", "-0.0%": "0%"}.get(text, text)

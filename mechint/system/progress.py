@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mechint.errors import in_words, one_line, per_time, spell
+from mechint.errors import in_words, one_line, per_time, percent, spell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -247,12 +247,12 @@ def summary(metrics: Mapping[str, Any]) -> str:
     """The accuracies (or losses, where a task has none) in a few words.
 
     >>> summary({"train.accuracy": 1.0, "test.accuracy": 0.5, "train.loss": 0.1})
-    'train 100.0%  test 50.0%'
+    'train 100%  test 50.0%'
     """
     accuracies, losses = [], []
     for split in ("train", "test"):
         if f"{split}.accuracy" in metrics:
-            accuracies.append(f"{split} {100 * float(metrics[f'{split}.accuracy']):.1f}%")
+            accuracies.append(f"{split} {percent(float(metrics[f'{split}.accuracy']))}")
         if f"{split}.loss" in metrics:
             losses.append(f"{split} loss {float(metrics[f'{split}.loss']):.3g}")
     return "  ".join(accuracies or losses)

@@ -70,7 +70,7 @@ def test_the_terminal_shows_the_account_and_every_number_where_asked(
     shown = mechint("analyze", planted, "--probe", "fourier")
     assert shown.exit_code == 0 and not shown.stderr
     lines = shown.stdout.splitlines()
-    assert lines[0].startswith("Addition mod 23, one layer") and "100.0%" in lines[1]
+    assert lines[0].startswith("Addition mod 23, one layer") and "100%" in lines[1]
     assert re.fullmatch(r"THE LOGITS USE THREE FREQUENCIES, 1?\d\d%.*: 3, 7, 10\.", lines[3])
     assert any(line.startswith("✓ fourier ") for line in lines)
     assert "logits.key_frequencies" not in shown.stdout

@@ -108,7 +108,7 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
     subject = mechint.load(MODELS / "maximum.pt")
     account = analyze(subject)
     best = explain(subject)[0]
-    assert account.leading is None and best.standing == "stands" and "largest token" in str(best)
+    assert not account.ranked and best.standing == "stands" and "largest token" in str(best)
     share = 1 - best.unaccounted["accuracy"]
     name = best.explanation.name.lower()
     assert account.verdict.lower().startswith(f"{name}, which explains {share:.0%}")
@@ -116,6 +116,7 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
         CliRunner().invoke(main, ["analyze", str(MODELS / "maximum.pt"), "--json"]).stdout
     )["accounts"]
     assert told["verdict"] == account.verdict
+    assert told["audits"][0]["standing"] == "stands"
 
 
 def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
@@ -124,7 +125,7 @@ def test_an_explanation_joins_only_the_lead_of_its_own_mechanism() -> None:
     found = replace(explain(subject, family="frequencies")[0], standing="stands")
     half = replace(found, standing="incomplete")
     other = replace(found, explanation=replace(found.explanation, family="routes"))
-    assert led.leading is not None and unled.leading is None
+    assert led.ranked and not unled.ranked
     assert led.explained([half]).verdict != led.verdict == led.explained([other]).verdict
     assert unled.verdict == NOT_ASKED and unled.explained([half]).verdict == NOTHING
     assert unled.explained([found]).verdict not in (NOT_ASKED, NOTHING)
