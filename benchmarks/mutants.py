@@ -43,7 +43,6 @@ FORGED = (*GATES, "tests/explanation/test_forgeries.py")
 TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/decide/_rule.py": RULE,
     "mechint/decide/evidence.py": RULE,
-    "mechint/decide/chance.py": RULE,
     "mechint/decide/null.py": (*RULE, "tests/test_reporting.py", "tests/test_results.py"),
     "mechint/explanation/records.py": GATES,
     "mechint/explanation/standing.py": GATES,
@@ -374,7 +373,7 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
         'return Standing(claim, "stands", "no test of it could fail")',
     ),
     (
-        "mechint/decide/chance.py",
+        "mechint/decide/evidence.py",
         "chance of the largest single output",
         "return float(counts.max() / len(answers))",
         "return max(np.unique(c, return_counts=True)[1].max() / len(c) for c in answers.T)",

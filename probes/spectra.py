@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mechint.decide import Claim
 from mechint.errors import plural
-from mechint.groups.named import cyclic
+from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.groups import named
+from mechint.groups import finite
 from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
 from mechint.tasks.two_operands import TwoOperandTask
@@ -77,7 +77,7 @@ class Groups(TwoOperandTask):
         those of the named group.
         """
         if self.table is not None:
-            groups = (named.parse(self.group), self.finite_group)
+            groups = (finite.parse(self.group), self.finite_group)
             stated, own = (np.sort(one.element_orders).tolist() for one in groups)
             if stated != own:
                 return f"Products in a group of order {self.n_values}"
@@ -88,7 +88,7 @@ class Groups(TwoOperandTask):
         """The group itself; made on construction, where the number of pairs is checked, so that
         what is not a group is refused at once.
         """
-        return named.parse(self.group) if self.table is None else FiniteGroup(self.table)
+        return finite.parse(self.group) if self.table is None else FiniteGroup(self.table)
 
     @property
     def n_values(self) -> int:

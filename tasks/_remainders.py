@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.groups import named
+from mechint.groups import finite
 from mechint.task import Control, Output, Symmetry
 from mechint.tasks.two_operands import TwoOperandTask
 
@@ -110,7 +110,7 @@ class Remainders(TwoOperandTask):
     def outputs(self) -> tuple[Output, ...]:
         if self.target == "divisibility":
             return tuple(Output(f"divisible by {q}", 2, names=("no", "yes")) for q in self.primes)
-        return tuple(Output(f"mod {q}", q, named.cyclic(q)) for q in self.primes)
+        return tuple(Output(f"mod {q}", q, finite.cyclic(q)) for q in self.primes)
 
     def _answers(self) -> Tensor:
         digits = torch.arange(self.p)
@@ -127,7 +127,7 @@ class Remainders(TwoOperandTask):
 
     @property
     def symmetry(self) -> Symmetry:
-        return Symmetry(named.cyclic(self.p), tuple(range(self.p)))
+        return Symmetry(finite.cyclic(self.p), tuple(range(self.p)))
 
     @property
     def controls(self) -> tuple[Control, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mechint.config import LLAMA, setting
 from mechint.errors import DataError
-from mechint.groups import named
+from mechint.groups import finite
 from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
 from mechint.tasks.two_operands import TwoOperandTask
@@ -199,9 +199,9 @@ class ModularArithmetic(TwoOperandTask):
             ):  # a table that is not a group's has no symmetry, and is welcome all the same
                 return None
         if self.operation not in ("multiply", "divide"):
-            return Symmetry(named.cyclic(self.p), tuple(range(self.p)))
+            return Symmetry(finite.cyclic(self.p), tuple(range(self.p)))
         powers = _powers_of_primitive_root(self.p)
-        return Symmetry(named.cyclic(self.p - 1), powers) if powers else None
+        return Symmetry(finite.cyclic(self.p - 1), powers) if powers else None
 
     def tables(self) -> dict[str, Any]:
         given = {} if self.table is None else {"answers": [list(row) for row in self.table]}

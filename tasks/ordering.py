@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.groups import named
+from mechint.groups import finite
 from mechint.task import MAX_SEED, Output, Symmetry, rng
 from mechint.tasks.two_operands import TwoOperandTask
 
@@ -145,8 +145,8 @@ class HiddenAddition(HiddenOrder):
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("answer", self.n, named.cyclic(self.n)),)
+        return (Output("answer", self.n, finite.cyclic(self.n)),)
 
     @property
     def symmetry(self) -> Symmetry:
-        return Symmetry(named.cyclic(self.n), tuple(self.ranks.argsort().tolist()))
+        return Symmetry(finite.cyclic(self.n), tuple(self.ranks.argsort().tolist()))

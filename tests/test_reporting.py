@@ -15,7 +15,7 @@ import probes
 from mechint import figures, planted
 from mechint.config import ModelConfig
 from mechint.decide import Claim, Skill
-from mechint.decide.chance import CHANCE_LEVEL
+from mechint.decide.evidence import CHANCE_LEVEL
 from mechint.decide.null import why_undecidable
 from mechint.models.transformer import HookedTransformer
 from mechint.probe import Need, Probe

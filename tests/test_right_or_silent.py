@@ -11,7 +11,7 @@ import probes
 import tasks
 from mechint import planted
 from mechint.config import ModelConfig
-from mechint.decide.chance import AT_CHANCE
+from mechint.decide.evidence import AT_CHANCE
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 

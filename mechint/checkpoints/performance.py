@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.checkpoints.reader import Assumption
-from mechint.decide.chance import why_too_few
-from mechint.decide.evidence import at_least
+from mechint.decide.evidence import at_least, why_too_few
 from mechint.subject import Subject
 from mechint.task import IGNORE
 from mechint.task.base import ACCURACY, LOSS

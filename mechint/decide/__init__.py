@@ -5,8 +5,7 @@ found.verdict                         # "yes", "no", "unclear" or "untested"
 """
 
 from mechint.decide._rule import NEAR, YES, Claim, Decision, Verdict, all_of, decide, first_of
-from mechint.decide.chance import Skill, best_constant
-from mechint.decide.evidence import Bound, Evidence, clopper_pearson, wilson
+from mechint.decide.evidence import Bound, Evidence, Skill, best_constant, clopper_pearson, wilson
 from mechint.decide.null import MaxNull, Null
 
 __all__ = [

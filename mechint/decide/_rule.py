@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mechint.decide.chance import Skill
-from mechint.decide.evidence import Bound, Evidence
+from mechint.decide.evidence import Bound, Evidence, Skill
 from mechint.decide.null import Null, why_undecidable
 from mechint.errors import counted
 

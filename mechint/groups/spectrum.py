@@ -37,7 +37,7 @@ Label = int | str
 class Harmonics:
     """The components of functions on `group`, the constant left out.
 
-    >>> from mechint.groups.named import cyclic
+    >>> from mechint.groups.finite import cyclic
     >>> alternating = np.array([1.0, -1.0, 1.0, -1.0])
     >>> Harmonics(cyclic(4)).labels, Harmonics(cyclic(4)).energies(alternating).round(9).tolist()
     ([1, 2], [0.0, 4.0])
@@ -153,7 +153,7 @@ class Harmonics:
         """(h, m) energy of functions x of two elements, (n, n, m), in each component of either
         element or of both, and (m,) in all; the constant left out (Nanda et al. 2023, Sec. 4.2).
 
-        >>> from mechint.groups.named import cyclic
+        >>> from mechint.groups.finite import cyclic
         >>> sums = np.add.outer(np.arange(5), np.arange(5))
         >>> wave = np.cos(2 * np.pi * sums / 5)[..., None]
         >>> blocks, total = Harmonics(cyclic(5)).grid_energies(wave)
@@ -174,7 +174,7 @@ class Harmonics:
         A component that is constant on cosets of a subgroup, as the Nyquist frequency is on even
         and odd numbers, shows only which elements share a coset.
 
-        >>> from mechint.groups.named import cyclic
+        >>> from mechint.groups.finite import cyclic
         >>> [round(Harmonics(cyclic(12)).arrangements(k)) for k in (3, 4, 6)]
         [46200, 5775, 462]
         """
@@ -197,7 +197,7 @@ def element_orders(group: FiniteGroup) -> float:
     Translations, automorphisms and the inverse leave these as they are, up to the component's name.
     inf from 21 elements on; where the group is not cyclic, from nine on, where it is 420 or more.
 
-    >>> from mechint.groups.named import cyclic
+    >>> from mechint.groups.finite import cyclic
     >>> element_orders(cyclic(7))
     120.0
     """

@@ -44,7 +44,7 @@ def group_product(
     """x·y in `group` by the representations `irreps`; accuracy 1.0 when noise is 0.
 
     Args:
-        group: as ``mechint.groups.named.parse`` reads it. irreps: names whose characters together
+        group: as ``mechint.groups.finite.parse`` reads it. irreps: names whose characters together
             tell the identity from all else.
         noise, rotation_seed, seed: see `Perturbation`.
 

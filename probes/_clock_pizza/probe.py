@@ -15,7 +15,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim, first_of
 from mechint.decide.null import why_undecidable
-from mechint.groups.named import cyclic
+from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.interventions import select_positions
 from mechint.models.protocol import check_edits, gradients_of, run_hooked

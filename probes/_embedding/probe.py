@@ -15,8 +15,8 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import NEAR, Claim, first_of
 from mechint.decide.null import orderings, p_values
+from mechint.groups.finite import cyclic
 from mechint.groups.layouts import FEWEST, beyond_isotropy, find_layouts
-from mechint.groups.named import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult

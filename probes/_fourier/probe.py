@@ -15,7 +15,7 @@ from mechint.config import setting
 from mechint.decide import Claim
 from mechint.decide.null import MaxNull
 from mechint.errors import counted
-from mechint.groups.named import cyclic
+from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Null, ProbeResult

@@ -332,7 +332,7 @@ def phases(
     """The φ of A cos(wt + φ), the part of each column at a frequency of a cyclic group, t the
     logarithm of the element; radians, −π … π.
 
-    >>> from mechint.groups.named import cyclic
+    >>> from mechint.groups.finite import cyclic
     >>> wave = np.cos(2 * np.pi * 2 * np.arange(7) / 7 + 0.5)[:, None]
     >>> phases(cyclic(7), wave, 2).round(6).tolist()
     [0.5]

@@ -17,7 +17,7 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
-from mechint.groups.named import cyclic
+from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult

@@ -11,7 +11,7 @@ from functools import partial, reduce
 import numpy as np
 from jaxtyping import Int
 
-from mechint.groups import named
+from mechint.groups import finite
 from mechint.groups.finite import FiniteGroup
 from mechint.task import rng
 
@@ -67,7 +67,7 @@ def integers(n: int, addition: Table | None = None) -> Algebra:
     }
     if addition is not None:
         operations["ADD"] = folded("%", addition)
-    return Algebra(n, operations, named.cyclic(n))
+    return Algebra(n, operations, finite.cyclic(n))
 
 
 def folded(symbol: str, table: Table) -> Operation:
@@ -109,7 +109,7 @@ def permutation_blocks() -> Algebra:
     multiplies both blocks; OP_TOP and OP_BOTTOM multiply one and leave the other as it is in the
     first operand.
     """
-    group = named.permutation_blocks()
+    group = finite.permutation_blocks()
     element = np.arange(36)
     top, bottom = np.divmod(element[:, None], 6)
     operations = {

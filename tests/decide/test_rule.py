@@ -20,7 +20,7 @@ from mechint.decide import (
     best_constant,
     decide,
 )
-from mechint.decide.chance import CHANCE_LEVEL
+from mechint.decide.evidence import CHANCE_LEVEL
 from mechint.decide.null import by_example, multinomial, sign_flips, why_undecidable
 
 SKILLED = Skill(0.95, 0.15, 1000)

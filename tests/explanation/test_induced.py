@@ -21,7 +21,7 @@ from mechint.cli import main
 from mechint.explanation import Audit, explain
 from mechint.explanation.functions import Fitting, ProgramVariable, best_function, products
 from mechint.explanation.rules import Inputs, rules_for
-from mechint.groups.named import parse
+from mechint.groups.finite import parse
 from mechint.models.members import of_member
 from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject

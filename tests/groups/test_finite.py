@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechint.errors import DataError, ParameterError
-from mechint.groups import named
+from mechint.groups import finite
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 
@@ -48,7 +48,7 @@ GROUPS += ["S3xC4", "C2xC2xC3", "blocks", "Q8"]
 
 @pytest.mark.parametrize("spec", GROUPS)
 def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> None:
-    group = quaternion_group() if spec == "Q8" else named.parse(spec)
+    group = quaternion_group() if spec == "Q8" else finite.parse(spec)
     known = representations(group)
     basis, irreps = known.fourier_basis, known.irreps
     np.testing.assert_allclose(basis @ basis.T, np.eye(group.order), atol=1e-10)
@@ -90,7 +90,7 @@ def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> N
 def test_degrees_are_those_of_the_character_tables(
     spec: str, degrees: list[int], kinds: set[str]
 ) -> None:
-    group = quaternion_group() if spec == "Q8" else named.parse(spec)
+    group = quaternion_group() if spec == "Q8" else finite.parse(spec)
     assert [irrep.degree for irrep in representations(group).irreps] == degrees
     assert {irrep.kind for irrep in representations(group).irreps} == kinds
 
@@ -98,7 +98,7 @@ def test_degrees_are_those_of_the_character_tables(
 @pytest.mark.parametrize("n", [3, 4, 5])
 @pytest.mark.parametrize("seed", [None, 0, 1])
 def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | None) -> None:
-    group = named.symmetric(n)
+    group = finite.symmetric(n)
     order = (
         np.arange(group.order)
         if seed is None
@@ -120,7 +120,7 @@ def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | No
 
 @pytest.mark.parametrize("spec", ["S4", "A5", "D7", "D4", "S3xC4"])
 def test_names_do_not_depend_on_the_order_of_elements(spec: str) -> None:
-    group = named.parse(spec)
+    group = finite.parse(spec)
     describe = [(irrep.name, irrep.degree, irrep.kind) for irrep in representations(group).irreps]
     assert [
         (irrep.name, irrep.degree, irrep.kind)
@@ -131,7 +131,7 @@ def test_names_do_not_depend_on_the_order_of_elements(spec: str) -> None:
 @pytest.mark.full
 def test_the_table_of_s6_alone_names_no_standard_irrep() -> None:
     """An outer automorphism exchanges transpositions with products of three of them."""
-    group = named.symmetric(6)
+    group = finite.symmetric(6)
     alone = representations(relabeled(group, 0))
     degrees = sorted(irrep.degree for irrep in alone.irreps)
     assert degrees == [1, 1, 5, 5, 5, 5, 9, 9, 10, 10, 16]
@@ -145,14 +145,14 @@ def test_the_table_of_s6_alone_names_no_standard_irrep() -> None:
 
 
 def test_a_letter_that_only_the_listing_decides_says_so() -> None:
-    by_name = {irrep.name: irrep for irrep in representations(named.parse("A5")).irreps}
+    by_name = {irrep.name: irrep for irrep in representations(finite.parse("A5")).irreps}
     assert by_name["3a"].arbitrary and by_name["3b"].arbitrary  # the golden ratio and its conjugate
     assert not by_name["4a"].arbitrary and not by_name["trivial"].arbitrary
 
 
 @given(st.integers(1, 40))
 def test_a_cyclic_group_has_cosines_and_sines_named_by_frequency(n: int) -> None:
-    group = named.cyclic(n)
+    group = finite.cyclic(n)
     t = np.arange(n)
     for irrep in representations(group).irreps:
         wave = np.cos(2 * np.pi * int(irrep.name) * t / n)
@@ -168,7 +168,7 @@ def test_a_cyclic_group_has_cosines_and_sines_named_by_frequency(n: int) -> None
 @settings(max_examples=10)
 @given(st.sampled_from(["C6", "D5", "S4", "A4"]), st.integers(0, 1000))
 def test_elements_follow_from_the_table(spec: str, seed: int) -> None:
-    group = relabeled(named.parse(spec), seed)
+    group = relabeled(finite.parse(spec), seed)
     e = group.identity
     assert all(group.table[e, g] == group.table[g, e] == g for g in range(group.order))
     assert all(group.table[g, h] == e for g, h in enumerate(group.inverses))
@@ -189,13 +189,13 @@ def test_elements_follow_from_the_table(spec: str, seed: int) -> None:
 
 
 def test_products_are_compositions() -> None:
-    s4 = named.symmetric(4)
+    s4 = finite.symmetric(4)
     permutations = list(itertools.permutations(range(4)))
     for a, b in itertools.product(range(24), repeat=2):
         assert permutations[s4.table[a, b]] == tuple(
             permutations[a][permutations[b][x]] for x in range(4)
         )
-    blocks = named.permutation_blocks()
+    blocks = finite.permutation_blocks()
     matrices = [
         np.kron(np.diag([1, 0]), np.eye(3)[list(p)]) + np.kron(np.diag([0, 1]), np.eye(3)[list(q)])
         for p, q in itertools.product(itertools.permutations(range(3)), repeat=2)
@@ -206,10 +206,10 @@ def test_products_are_compositions() -> None:
 
 
 def test_equal_tables_are_equal_groups() -> None:
-    assert FiniteGroup([[0, 1], [1, 0]]) == named.cyclic(2) == named.symmetric(2)
-    assert len({named.cyclic(3), named.alternating(3), named.cyclic(4)}) == 2
+    assert FiniteGroup([[0, 1], [1, 0]]) == finite.cyclic(2) == finite.symmetric(2)
+    assert len({finite.cyclic(3), finite.alternating(3), finite.cyclic(4)}) == 2
     with pytest.raises(ValueError, match="read-only"):
-        named.cyclic(3).table[0, 0] = 1
+        finite.cyclic(3).table[0, 0] = 1
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,4 @@ def test_a_table_that_is_no_group_is_refused(table: list[list[float]], said: str
 @pytest.mark.parametrize("spec", ["Q8", "S9", "C0", "", "S3x", "C1000xC1000", "s5"])
 def test_a_name_that_is_no_group_is_refused(spec: str) -> None:
     with pytest.raises(ParameterError):
-        named.parse(spec)
+        finite.parse(spec)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import mechint
 from mechint import planted
 from mechint.errors import DataError
-from mechint.groups.named import cyclic, parse
+from mechint.groups.finite import cyclic, parse
 from mechint.groups.representations import representations
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig

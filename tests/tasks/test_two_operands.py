@@ -10,7 +10,7 @@ import torch
 
 import tasks
 from mechint.errors import DataError, MechintError, ParameterError
-from mechint.groups import named
+from mechint.groups import finite
 
 
 def test_prompts_of_the_three_forms() -> None:
@@ -41,7 +41,7 @@ def test_multiplication_by_a_prime_is_addition_of_logarithms(p: int) -> None:
 
 
 def test_a_table_of_the_callers_has_the_symmetry_of_its_group_or_none() -> None:
-    klein = named.parse("C2xC2")
+    klein = finite.parse("C2xC2")
     task = tasks.make("modular-arithmetic", p=4, table=tuple(map(tuple, klein.table.tolist())))
     assert task.symmetry.group == klein == task.outputs[0].group
     maximum = tasks.make("modular-arithmetic", p=3, table=((0, 1, 2), (1, 1, 2), (2, 2, 2)))
