@@ -267,6 +267,26 @@ class MaxNull:
         return Null.sampled(metric, largest, self.largest, how, arrangements)
 
 
+def standardized(
+    values: Float[np.ndarray, " test"], null: Float[np.ndarray, "sample test"]
+) -> tuple[MaxNull, Float[np.ndarray, " test"]]:
+    """The family-wise test of statistics that are each taken in standard deviations of their own
+    null, so that those whose nulls spread widely do not hide others; and these deviations.
+    """
+    mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
+    return MaxNull((values - mean) / spread, (null - mean) / spread), spread
+
+
+def largest_excess(
+    metric: str, test: MaxNull, spread: Float[np.ndarray, " test"], index: int, how: str
+) -> Null:
+    """The statistic `index` of `standardized` above the mean of its own null, and what the largest
+    of all reaches by chance, on this one's scale.
+    """
+    above, largest = test.observed[index] * spread[index], test.largest * spread[index]
+    return Null.sampled(metric, float(above), largest, how)
+
+
 ROUNDING = 1e-4
 """As a share of the largest: smaller changes are rounding of float32, and no effect."""
 DIGITS = 9

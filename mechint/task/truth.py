@@ -37,7 +37,8 @@ class Variable:
     has `values`, as little else as possible differs, and nothing else on which those answers depend
     (of an output's own variable: on which this output depends); a row for which there are none is
     returned as it is. is_example: the value is which example it is, as of prompts in a file, where
-    an example drawn as an independent source is never its own base.
+    an example drawn as an independent source is never its own base. names: of its values, where
+    they are no numbers.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Variable:
     answers: tuple[int, ...] | None = None
     change: Callable[[Tensor, Tensor], Tensor] | None = None
     is_example: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

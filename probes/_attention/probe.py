@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
-from mechint.decide.null import MaxNull, Null, sign_flips
+from mechint.decide.null import largest_excess, sign_flips, standardized
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
 from mechint.probes._attention import scores
@@ -207,7 +207,9 @@ class Attention(Probe):
         report.metric(f"{kind}.largest", float(values.max()))
         report.metric(f"{kind}.heads", names)
         for name, (own, random_keys, how) in tests.items():
-            excess = _excess(f"{name}.excess", own, random_keys, best, how)
+            test, spread = standardized(own, random_keys)
+            how = f"{how}, the largest of all heads"
+            excess = largest_excess(f"{name}.excess", test, spread, best, how)
             report.metric(excess.metric, excess.observed, null=excess)
         repeats = None
         if kind == "induction" and names:
@@ -310,7 +312,7 @@ class Attention(Probe):
         """Return which heads exceed the null at the family-wise level, and the mean of their own by
         `least`, LANGUAGE_LEAST of a language model.
         """
-        p_values = _standardized(values, null)[0].p_values
+        p_values = standardized(values, null)[0].p_values
         return (p_values <= self.alpha * (1 + 1e-9)) & (
             values - null.mean(0) > self._least(subject)
         )
@@ -405,31 +407,6 @@ def _why_not(patterns: AttentionPatterns) -> str:
 
 def _by_name(patterns: AttentionPatterns, values: np.ndarray) -> dict[str, object]:
     return dict(zip(patterns.names, values.tolist(), strict=True))
-
-
-def _standardized(
-    values: Float[np.ndarray, " head"], null: Float[np.ndarray, "sample head"]
-) -> tuple[MaxNull, Float[np.ndarray, " head"]]:
-    """The family-wise test of all heads, each in standard deviations of its own null, so that sharp
-    heads, whose nulls spread widely, do not hide others; and these deviations.
-    """
-    mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
-    return MaxNull((values - mean) / spread, (null - mean) / spread), spread
-
-
-def _excess(
-    metric: str,
-    values: Float[np.ndarray, " head"],
-    null: Float[np.ndarray, "sample head"],
-    head: int,
-    how: str,
-) -> Null:
-    """The score of a head above the mean of its own null, and what the largest of all heads reaches
-    by chance, on this one's scale.
-    """
-    test, spread = _standardized(values, null)
-    above, samples = values[head] - null[:, head].mean(), test.largest * spread[head]
-    return Null.sampled(metric, float(above), samples, f"{how}, the largest of all heads")
 
 
 def _shortened(names: list[str], values: np.ndarray, patterns: AttentionPatterns) -> str:

@@ -16,15 +16,20 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
+from mechint.decide.null import largest_excess, standardized
 from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult
+from mechint.probes._llc.sampler import training_data
 from mechint.probes.loss_gradient import loss_gradient
-from mechint.task import IGNORE, Batch, Task, rng
+from mechint.task import IGNORE, Batch, Task, Variable, find_variable, rng
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
+
+MIN_HALVES = 0.5
+"""Cosine of two halves below which each half's gradient is more noise than what both share."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,11 @@ class Interference(Probe):
     or by task and background tokens.
     Null: the batches' labels permuted within each group. Over training: `--over-steps`.
 
+    With a variable: cos(g_a, g_b), g_v the gradient of the mean loss at the answers of inputs on
+    which it has the value v, as the operation of ListOps. Null: answers permuted among the inputs
+    of each value, which keeps what format and frequent answers have in common. Beside it, cosines
+    of two halves of one value: what the size of the sample allows.
+
     Cost: a forward, and a backward per group, for the reference and every batch; as much per sample
     of the null.
     """
@@ -45,10 +55,15 @@ class Interference(Probe):
     source: ClassVar[str] = "Yu et al. 2020, Gradient Surgery for Multi-Task Learning"
     needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
 
-    examples: int = setting(512, "instances of the task in the reference", low=2)
+    examples: int = setting(
+        512, "instances of the task in the reference; with a variable, of each value", low=2
+    )
     batches: int = setting(8, "training batches", low=1)
     batch_size: int = setting(32, "examples per batch", low=2)
     null_samples: int = setting(99, "permutations of the labels", low=1)
+    variable: str | None = setting(
+        None, "causal variable whose values are compared; none: batches with the task"
+    )
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -72,10 +87,10 @@ class Interference(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
+        if self.variable is not None:
+            return self._by_value(subject, find_variable(subject.task, self.variable), seed)
         reference, batches = self._data(subject, seed)
-        read = (reference.targets != IGNORE).float()
-        mean = read / read.sum().clamp_min(1)  # the mean over all targets that are read
-        direction = group_gradients(subject, reference, mean[None])
+        direction = group_gradients(subject, reference, _read(reference)[None])
         found, together, groups, rows, total = self._batches(subject, direction, batches)
         report = Report(self, subject)
         if not bool(torch.isfinite(found[0]).any()):
@@ -153,6 +168,108 @@ class Interference(Probe):
             Effect(least, "", "cosine", null.mean, "permuted labels"),
             null="cosine.batch",
         )
+
+    # --- by the value of a variable ---------------------------------------------------------------
+    def _by_value(self, subject: Subject, variable: Variable, seed: int) -> ProbeResult:
+        """Cosines of the gradients of two values of the variable, and of two halves of one."""
+        used = subject.with_data(training_data(subject, "train"))
+        inputs = used.data.tokens[used.answer_examples]
+        values = variable.value_of(inputs).cpu()
+        order = torch.from_numpy(rng("interference values", seed).permutation(len(values)))
+        by_value = [order[values[order] == value] for value in values.unique()]
+        size = min(self.examples, *map(len, by_value)) // 2
+        if size < 2 or len(by_value) < 2:
+            raise ParameterError(
+                f"interference: variable={variable.name}: {len(by_value)} values of at least "
+                f"{min(map(len, by_value))} inputs; expected two or more of four or more"
+            )
+        rows = torch.stack([part[: 2 * size] for part in by_value])  # (value, row)
+        tokens, positions = (one[rows.flatten()] for one in (inputs, used.answer_positions))
+
+        def cosines_with(answers: np.ndarray) -> Float[np.ndarray, "value value"]:
+            """Between the halves of two values, mean of four; of one value, between its two.
+
+            answers (value, row): the rows whose answers the inputs have.
+            """
+            given = used.targets[torch.from_numpy(answers).flatten()]
+            targets = torch.full((*tokens.shape, given.shape[1]), IGNORE, device=tokens.device)
+            targets[torch.arange(len(tokens)), positions] = given
+            halves = map(Batch, tokens.split(size), targets.split(size))
+            each = torch.cat(
+                [group_gradients(subject, half, _read(half)[None]) for half in halves]
+            )  # (value half, parameter)
+            four = cosines(each, each).unflatten(1, (-1, 2)).unflatten(0, (-1, 2))
+            of_one = four[:, 0, :, 1].diagonal()
+            return four.mean((1, 3)).diagonal_scatter(of_one).cpu().numpy()
+
+        draws = (rng("interference answers", seed, k) for k in range(self.null_samples))
+        null = np.stack([cosines_with(draw.permuted(rows.numpy(), axis=1)) for draw in draws])
+        report, texts = Report(self, subject), dict(enumerate(variable.names))
+        present = values.unique().tolist()
+        names = [texts.get(value, f"{variable.name} {value}") for value in present]
+        self._say_by_value(report, names, cosines_with(rows.numpy()), null)
+        report.metric("inputs_by_value", 2 * size)
+        return report.result()
+
+    def _say_by_value(
+        self,
+        report: Report,
+        names: Sequence[str],
+        observed: Float[np.ndarray, "value value"],
+        null: Float[np.ndarray, "sample value value"],
+    ) -> None:
+        """Report which values have gradients more, or less, aligned than permuted answers give,
+        family-wise over their pairs.
+        """
+        mean, (a, b), halves = null.mean(0), np.triu_indices(len(names), 1), observed.diagonal()
+        pairs = [f"{names[i]} and {names[j]}" for i, j in zip(a, b, strict=True)]
+        # the cosine of a gradient that is mostly noise spreads more than its null
+        clear = np.minimum(halves[a], halves[b]) >= MIN_HALVES
+        least = int(halves.argmin())
+        doubt = f"the cosine of two halves of {names[least]} is {halves[least]:.2g}"
+        level = self.significance * (1 + 1e-9)
+        if clear.any():
+            for word, sign in (("more", 1), ("less", -1)):
+                values = np.where(clear, sign * observed[a, b], np.nan)  # (pair,)
+                test, spread = standardized(values, sign * null[:, a, b])
+                best, called = int(np.nanargmax(test.observed)), test.p_values <= level
+                how = "answers permuted among the inputs of each value, the largest of all pairs"
+                excess = largest_excess(f"cosine.{word}_aligned", test, spread, best, how)
+                report.metric(excess.metric, excess.observed, null=excess)
+                said = f"{word} aligned than with answers permuted"
+                report.finding(
+                    Claim(
+                        f"Gradients of {'; '.join(np.array(pairs)[called][:3])} are {said}.",
+                        no=f"No two values of {self.variable} have gradients {said}.",
+                        unclear=f"Whether gradients are {said} is unclear.",
+                        doubt="" if called.any() or clear.all() else doubt,
+                        at_chance=True,
+                    ),
+                    Effect(
+                        float(observed[a, b][best]),
+                        label=f"cosine of {pairs[best]}",
+                        baseline=float(mean[a, b][best]),
+                        baseline_label="answers permuted",
+                    ),
+                    null=excess.metric,
+                    least=-1.0,
+                )
+        else:
+            report.unclear("Whether gradients of its values are aligned is unclear.", doubt)
+        report.metric("cosine.halves", dict(zip(names, halves.tolist(), strict=True)))
+        report.table(
+            "values",
+            {
+                "values": pairs,
+                "cosine": observed[a, b].tolist(),
+                "answers permuted": mean[a, b].tolist(),
+                "halves of the first": halves[a].tolist(),
+                "halves of the second": halves[b].tolist(),
+            },
+            f"one row per two values of {self.variable}: cosine of the gradients of their answers",
+        )
+        report.array("values", observed)
+        report.figure("values", part_cosines(names, observed, f"value of {self.variable}"))
 
     # --- what is measured -------------------------------------------------------------------------
     def _data(self, subject: Subject, seed: int) -> tuple[Batch, list[Batch]]:
@@ -249,20 +366,27 @@ def interference_figures(
         )
     }
     if len(matrix) > 1:
-        result["groups"] = figures.heatmap(
-            matrix.tolist(),
-            x=list(groups[1:]),
-            y=list(groups[1:]),
-            title="Gradients of the parts against each other",
-            x_title="part of the loss",
-            y_title="part of the loss",
-            z_title="cosine (−1 to 1)",
-            diverging=True,
-            limits=(-1, 1),
-            square=True,
-            caption="Red: the parts help each other; blue: they collide.",
-        )
+        result["groups"] = part_cosines(groups[1:], matrix.numpy(), "part of the loss")
     return result
+
+
+def part_cosines(
+    names: Sequence[str], matrix: Float[np.ndarray, "part part"], title: str
+) -> Figure:
+    """The cosines of the gradients of every two parts as a heat map."""
+    return figures.heatmap(
+        matrix.tolist(),
+        x=list(names),
+        y=list(names),
+        title="Gradients of the parts against each other",
+        x_title=title,
+        y_title=title,
+        z_title="cosine (−1 to 1)",
+        diverging=True,
+        limits=(-1, 1),
+        square=True,
+        caption="Red: the parts help each other; blue: they collide.",
+    )
 
 
 # --- gradients of groups of answers ---------------------------------------------------------------
@@ -270,7 +394,7 @@ def groups_of(task: Task, data: Batch) -> dict[str, Tensor]:
     """Name → weights like targets that pick one group's answers: outputs where there are several,
     else masks and the background.
     """
-    read = (data.targets != IGNORE).float()
+    read = _read(data)
     if read.shape[-1] > 1:
         return {
             output.name: read * torch.eye(read.shape[-1], device=read.device)[i]
@@ -280,6 +404,11 @@ def groups_of(task: Task, data: Batch) -> dict[str, Tensor]:
     if masks:
         masks["background"] = read * (1 - torch.stack(list(masks.values())).amax(0))
     return masks
+
+
+def _read(data: Batch) -> Float[Tensor, "example pos output"]:
+    """1 where a target is read, 0 elsewhere."""
+    return (data.targets != IGNORE).float()
 
 
 def group_gradients(
@@ -305,4 +434,4 @@ def with_whole(
 ) -> tuple[list[str], Float[Tensor, "group example pos output"]]:
     """Names and weights (group, example, pos, output) of the whole batch and of its groups."""
     groups = groups_of(task, batch)
-    return ["batch", *groups], torch.stack([(batch.targets != IGNORE).float(), *groups.values()])
+    return ["batch", *groups], torch.stack([_read(batch), *groups.values()])

@@ -255,6 +255,7 @@ class ExpressionTask(Task):
                 positions=positions.get(name, ()),
                 parents=("operation", *operands) if name == "answer" else (),
                 change=partial(self._change, name),
+                names=self.drawn if name == "operation" else (),
             )
             for name in (first, "operation", *others)
         }

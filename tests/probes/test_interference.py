@@ -4,6 +4,7 @@ known.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 
 from mechint import planted
 from mechint.config import ModelConfig
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, UnknownNameError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -96,6 +97,67 @@ def test_corpus_batches_split_and_injections_show() -> None:
     assert table.task[1] > table.background[1]
     assert result.metrics["cosine.task"] > result.metrics["cosine.background"]
     assert set(result.null) == {"cosine.batch", "cosine.task"}
+
+
+# --- by the value of a variable -------------------------------------------------------------------
+def two_operations() -> Subject:
+    task = TASKS["listops-triplets"](n=2, operations=("MAX", "ADD"), excluded=2)
+    subject = made(task, n_layers=1)
+    return subject.with_data(task.examples())
+
+
+def answer_gradients(subject: Subject) -> torch.Tensor:
+    """(example, parameter) of the cross-entropy behind the =, by one plain backward each."""
+    equals = subject.task.vocabulary.ids["="]
+    rows = []
+    for tokens in subject.data.tokens:
+        at = tokens.tolist().index(equals)
+        loss = F.cross_entropy(subject.model(tokens[None])[:, at], tokens[None, at + 1])
+        rows.append(backward(subject, loss))
+    return torch.stack(rows)
+
+
+def test_values_of_a_variable_have_the_cosines_of_some_halves_of_their_inputs() -> None:
+    """Whichever inputs were drawn as halves: the measured cosines are those of one of all 400 ways
+    to halve the six training inputs of each operation.
+    """
+    subject = two_operations()
+    result = Interference(variable="operation", null_samples=9).run(subject)
+    table = result.tables["values"].to_frame()
+    (row,), own = table.to_dict("records"), answer_gradients(subject)
+    assert row["values"] == "MAX and ADD" and result.metrics["inputs_by_value"] == 6
+    halves = []
+    for inputs in subject.split["train"].split(6):  # those of MAX, then those of ADD
+        every = [*itertools.combinations(inputs.tolist(), 3)]
+        sums = torch.stack([own[list(some)].sum(0) for some in every])
+        halves.append(F.normalize(torch.stack([sums, own[inputs].sum(0) - sums], 1), dim=2))
+    within = [(pair[:, 0] * pair[:, 1]).sum(-1) for pair in halves]  # (way,)
+    between = torch.einsum("ahp,bgp->ab", *halves) / 4
+    error = (between - row["cosine"]).abs()
+    error += (within[0] - row["halves of the first"]).abs()[:, None]
+    error += (within[1] - row["halves of the second"]).abs()
+    assert float(error.min()) < 1e-6 < float(error.quantile(0.01))
+
+
+def test_alike_inputs_give_the_plain_cosine_and_no_finding() -> None:
+    """Copies of one input of each operation have equal halves, permuted answers change nothing."""
+    every = two_operations()
+    subject = every.with_data(every.data[[3] * 4 + [11] * 4])
+    result = Interference(variable="operation", null_samples=9).run(subject)
+    a, b = answer_gradients(every)[[3, 11]]
+    (row,) = result.tables["values"].to_frame().to_dict("records")
+    assert row["cosine"] == pytest.approx(float(F.cosine_similarity(a, b, dim=0)), abs=1e-6)
+    assert row["answers permuted"] == pytest.approx(row["cosine"])
+    assert row["halves of the first"] == pytest.approx(1) == row["halves of the second"]
+    assert {null.p_value for null in result.null.values()} == {1}
+
+
+def test_a_variable_that_is_not_there_or_has_too_few_inputs() -> None:
+    subject = two_operations()
+    with pytest.raises(UnknownNameError, match="operation"):
+        Interference(variable="op").run(subject)
+    with pytest.raises(ParameterError, match="operation: 2 values of at least 3 inputs"):
+        Interference(variable="operation").run(subject.with_data(subject.data[5:11]))
 
 
 def test_silent_on_shuffled_labels_and_bad_input() -> None:
