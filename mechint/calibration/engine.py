@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from mechint.errors import ParameterError, UnknownNameError
 from mechint.planted import Trial
 from mechint.probe.results import Table
 from mechint.registry import PROBES
+from mechint.system.progress import Count
 
 SIZES = {
     "smoke": Size((0.0,), 1, 2),
@@ -26,7 +28,7 @@ def calibrate(
     probes: Sequence[str] | None = None,
     size: str = "smoke",
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Count = lambda *_: None,
 ) -> Table:
     """Measure power, false positives and errors of `probes` (all when None).
 
@@ -35,7 +37,8 @@ def calibrate(
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
         out: directory for ``calibration.json`` and ``calibration.md``, written after each probe;
             rows of other probes that are there already stay.
-        progress: called before each model, with the row that it belongs to.
+        progress: called before each model with how many are done, how many there are, and the row
+            that it belongs to.
 
     Returns:
         One row per trial and noise level, one per trial and kind of control, and one per trial with
@@ -65,8 +68,9 @@ def calibrate(
     if out is not None:
         check_place(Path(out))
     rows: list[dict[str, Any]] = []
+    done, of = itertools.count(), n_models(probes or tuple(PROBES), size)
     for name in probes or PROBES:
-        measured = list(_of_probe(name, SIZES[size], progress or (lambda text: None)))
+        measured = list(_of_probe(name, SIZES[size], lambda row: progress(next(done), of, row)))
         if out is not None and measured:  # what is done stays where the next probe is stopped
             write(_table(measured), size, vars(SIZES[size]), Path(out), {name: settings_of(name)})
         rows += measured

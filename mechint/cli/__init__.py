@@ -13,36 +13,30 @@ import click
 import mechint
 from mechint.cli import (
     analyze,
-    calibrate,
+    begin,
     checkpoint,
-    compare,
-    demo,
-    examples,
     explain,
-    gallery,
     list,
-    reproduce,
+    papers,
     sweep,
     table,
     train,
     verify,
-    words,
 )
-from mechint.cli.common import CliGroup
-from mechint.cli.common import examples as shown
+from mechint.cli.common import CliGroup, example_commands
 
 SECTIONS = {
-    "Begin": (demo.demo, examples.examples, list.tasks, list.probes, words.look_up, words.skill),
+    "Begin": (begin.demo, begin.examples, list.tasks, list.probes, begin.look_up, begin.skill),
     "Train": (train.train, sweep.sweep),
     "Analyze": (
         analyze.analyze,
         explain.explain,
-        compare.compare,
+        analyze.compare,
         table.table,
         verify.verify,
         checkpoint.checkpoint,
     ),
-    "Papers, calibration, pages": (reproduce.reproduce, calibrate.calibrate, gallery.gallery),
+    "Papers, calibration, pages": (papers.reproduce, papers.calibrate, papers.gallery),
 }
 """The commands, as a newcomer looks for them."""
 
@@ -50,7 +44,7 @@ SECTIONS = {
 @click.group(
     "mechint",
     cls=CliGroup,
-    epilog=shown(
+    epilog=example_commands(
         "mechint train modular-arithmetic --preset fast --out runs/add",
         "mechint analyze runs/add --probe fourier --out report.html",
         "mechint table runs/add --over-steps --probe fourier --csv steps.csv",

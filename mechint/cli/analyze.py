@@ -1,4 +1,6 @@
-"""``mechint analyze``: open a checkpoint, point probes at it, and show what they found."""
+"""``mechint analyze`` and ``compare``: open one checkpoint or two, point probes at them, and show
+what they found.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import click
 from mechint.cli.common import (
     GroupedCommand,
     data_option,
-    examples,
+    example_commands,
     model_options,
     out_option,
     print_error,
@@ -22,9 +24,9 @@ from mechint.cli.common import (
     set_option,
     task_option,
 )
-from mechint.cli.opening import Opening, check_options, one_model
+from mechint.cli.opening import Opening, check_exist, check_options, one_model
 from mechint.cli.verify import call_of
-from mechint.errors import NotApplicableError, RunError
+from mechint.errors import NotApplicableError, ParameterError, RunError
 from mechint.registry import EXPLANATIONS, PROBES
 from mechint.system.progress import console, counting
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=GroupedCommand,
     short_help="Run probes on a checkpoint or a run of any known format.",
-    epilog=examples(
+    epilog=example_commands(
         "mechint analyze runs/add --out report.html",
         "mechint analyze model.pt --task modular-arithmetic --set p=113 --probe fourier",
         "mechint analyze runs/add --probe das --set das.dimensions=1,2",
@@ -59,7 +61,7 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     what the file does not state of the model as --set model.NAME=VALUE.
     """
     check_options(given)
-    opening, account, problems = measure(one_model(paths, "analyze"), given)
+    opening, account, problems = open_and_probe(one_model(paths, "analyze"), given)
     # the file first: whoever reads our output may close it early
     if given["out"] is not None and account.results:
         problems += write(report_of(opening, account), given)
@@ -78,7 +80,7 @@ def analyze(paths: tuple[Path, ...], **given: Any) -> int:
     return report_problems(problems)
 
 
-def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, list[str]]:
+def open_and_probe(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, list[str]]:
     """Open one model and run its probes, all quick ones that apply when none is named; a line for
     each that could not run.
     """
@@ -88,24 +90,25 @@ def measure(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Account, lis
         from mechint.probe import quick_probes
 
         named = given["names"]
+        # the subject is not open yet: settings may be those of any quick probe
         opening = Opening(path, given, named or quick_probes())
         subject = opening.subject
         warnings = opening.checkpoint.warnings()
     with counting("probing") as update:
-        (_, _, settings), seed = opening.owners_settings, given["seed"]
+        *_, settings = opening.owners_settings
         account, errors = probe_model(
-            subject, named, settings, seed=seed, warnings=warnings, on_probe=update
+            subject, named, settings, seed=given["seed"], warnings=warnings, on_probe=update
         )
     if not named:
         more = next_commands(opening, bool(account.audits))
         account = dataclasses.replace(account, next=tuple(more))
     # a quick probe that does not apply is no error of one who did not name it
-    told = [
+    problems = [
         str(error)
         for error in errors
         if named or not account.results or not isinstance(error, NotApplicableError)
     ]
-    return opening, account, told
+    return opening, account, problems
 
 
 def print_account(
@@ -172,3 +175,64 @@ def report_problems(problems: Sequence[str]) -> int:
     for problem in problems:
         print_error(problem)
     return 2 if problems else 0
+
+
+# --- two models -----------------------------------------------------------------------------------
+@click.command(
+    cls=GroupedCommand,
+    short_help="Put two models side by side, and run the program of each on the other.",
+    epilog=example_commands(
+        "mechint compare runs/seed-0 runs/seed-1",
+        "mechint compare clock.pt pizza.pt --out both.html",
+        "mechint compare first.pt second.pt --data prompts.jsonl",
+    ),
+)
+@click.argument("paths", metavar="A B", nargs=-1, required=True, type=click.Path(path_type=Path))
+@probe_option
+@task_option
+@set_option
+@data_option
+@out_option
+@model_options
+def compare(paths: tuple[Path, ...], **given: Any) -> int:
+    """Run probes on two models and say in at most six rows what differs; of two models of one task,
+    audit the best program of each on the other: do they run the same one, up to the heads that run
+    it?
+    """
+    if len(paths) != 2:
+        said = f"compare: is for two models, got {len(paths)}; mechint "
+        more = "table PATH… is a row of each" if len(paths) > 2 else "analyze PATH is for one"
+        raise ParameterError(said + more)
+    check_options(given)
+    check_exist(paths)
+    found = [open_and_probe(path, given) for path in paths]
+    with counting("comparing programs"):
+        from mechint.account import accounts_json
+        from mechint.account.account import compare_programs
+        from mechint.account.brief import brief_of_two
+
+        first, second = (opening.subject for opening, *_ in found)
+        programs, said = compare_programs(first, second, seed=given["seed"])
+    accounts = [dataclasses.replace(account, next=()) for _, account, _ in found]
+    if programs is not None:
+        best = programs.first, programs.second
+        accounts = [one.explained([it]) for one, it in zip(accounts, best, strict=True)]
+    problems = [problem for *_, some in found for problem in some]
+    if out := given["out"]:
+        from mechint.report import comparison_page
+
+        more, places = f"--out {shlex.quote(str(out))}", shlex.join(map(str, paths))
+        command = found[0][0].command(more, probes=given["names"], places=places, verb="compare")
+        problems += write(comparison_page(accounts, command, said), given)
+    if given["brief"]:
+        print_json({**brief_of_two(accounts, said), "verify": call_of(paths)})
+    elif given["as_json"]:
+        crossed = {"sentence": said} if programs is None else programs.to_dict()
+        whole = {**accounts_json(accounts), "programs": crossed}
+        print_json({**whole, "verify": call_of(paths)})
+    else:
+        from mechint.account.terminal import comparison_text
+
+        screen = console()
+        screen.print(comparison_text(accounts, screen.width, said), soft_wrap=True)
+    return report_problems(problems)

@@ -161,7 +161,7 @@ class CliGroup(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def examples(*lines: str) -> str:
+def example_commands(*lines: str) -> str:
     """Command lines as the end of a help text."""
     broken = [part for line in lines for part in command_lines(line, 58, " ")]
     return "\b\nExamples:\n" + "\n".join(broken)

@@ -14,7 +14,7 @@ from mechint.cli.common import (
     GroupedCommand,
     count_option,
     data_option,
-    examples,
+    example_commands,
     model_options,
     out_option,
     path_option,
@@ -38,7 +38,7 @@ TRUST = "What must you trust?"
 @click.command(
     cls=GroupedCommand,
     short_help="Propose a program of the model, and audit it.",
-    epilog=examples(
+    epilog=example_commands(
         "mechint explain runs/add",
         "mechint explain model.pt --task modular-arithmetic --set p=59 --family frequencies",
         "mechint explain runs/max --claim 'L0H0 attends largest token'",

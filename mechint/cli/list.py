@@ -12,12 +12,12 @@ import click
 from mechint.cli.common import (
     complete,
     count_option,
+    example_commands,
     json_option,
     plugin_option,
     print_json,
     set_option,
 )
-from mechint.cli.common import examples as command_lines
 from mechint.cli.train import preset_settings
 from mechint.registry import PROBES, TASKS, Registry
 from mechint.system.progress import console, hanging
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="List the tasks, or show one.",
-    epilog=command_lines("mechint tasks", "mechint tasks listops --set n=5 --examples 8"),
+    epilog=example_commands("mechint tasks", "mechint tasks listops --set n=5 --examples 8"),
 )
 @click.argument("name", required=False, shell_complete=complete(TASKS))
 @count_option("--examples", help="How many examples to show.", low=0, default=3)
@@ -67,7 +67,7 @@ def tasks(
 
 @click.command(
     short_help="List the probes, or show one.",
-    epilog=command_lines("mechint probes", "mechint probes das"),
+    epilog=example_commands("mechint probes", "mechint probes das"),
 )
 @click.argument("name", required=False, shell_complete=complete(PROBES))
 @plugin_option

@@ -17,7 +17,7 @@ from mechint.cli.common import (
     complete,
     count_option,
     device_option,
-    examples,
+    example_commands,
     json_option,
     log_option,
     path_option,
@@ -48,7 +48,7 @@ TRIALS = 20
 
 @click.command(
     short_help="Train every combination of values; resumable.",
-    epilog=examples(
+    epilog=example_commands(
         "mechint sweep modular-arithmetic --over seed=0:8 --over d_model=8,16,32",
         "mechint sweep modular-arithmetic --preset fast --over seed=0:16 --probe fourier --out S",
         "mechint sweep modular-arithmetic --search lr=1e-4..1e-2:log --trials 50",

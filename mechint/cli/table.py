@@ -17,7 +17,7 @@ from mechint.cli.common import (
     count_option,
     data_option,
     device_option,
-    examples,
+    example_commands,
     force_option,
     json_option,
     light_option,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=GroupedCommand,
     short_help="Tabulate runs, sweeps, steps and files: a row per model.",
-    epilog=examples(
+    epilog=example_commands(
         "mechint table runs/sweep --probe fourier --csv sweep.csv --out sweep.html",
         "mechint table runs/add --over-steps --probe llc --csv llc.csv",
         "mechint table runs/add --over-steps --explain",

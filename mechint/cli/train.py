@@ -13,7 +13,7 @@ import click
 from mechint.cli.common import (
     complete,
     device_option,
-    examples,
+    example_commands,
     json_option,
     log_option,
     path_option,
@@ -40,7 +40,7 @@ preset_option = click.option(
 
 @click.command(
     short_help="Train a task's model, one seed or many.",
-    epilog=examples(
+    epilog=example_commands(
         "mechint train modular-arithmetic --preset grokking --out runs/add",
         "mechint train listops --seeds 0:8 --set steps=2000 --set lr=1e-3",
         "mechint train listops --out runs/stopped --resume",

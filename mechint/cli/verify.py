@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import mechint
-from mechint.cli.common import PLUGINS, examples, path_option, plugin_option, print_error
+from mechint.cli.common import PLUGINS, example_commands, path_option, plugin_option, print_error
 from mechint.errors import ParameterError, one_line
 from mechint.system.files import digest_of, read_json
 
@@ -84,7 +84,7 @@ def digest(path: Path) -> str:
 # --- the same again -------------------------------------------------------------------------------
 @click.command(
     short_help="Run a result again from its JSON, and name what differs.",
-    epilog=examples(
+    epilog=example_commands(
         "mechint analyze model.pt --json > result.json",
         "mechint verify result.json --model model.pt",
     ),
