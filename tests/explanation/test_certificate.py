@@ -118,20 +118,6 @@ def test_no_forward_is_off_by_more_than_its_bound(bits: str, normed: bool) -> No
         assert bool((off <= error).all()) and float((off / error).max()) > 1e-6
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [lambda x: x @ x, lambda x: x + 0.1, lambda x: x * x, lambda x: x / 3, lambda x: x.mean(0)],
-)
-def test_a_bound_of_one_operation_is_near_what_it_is_off_by(operation: Any) -> None:
-    """Not a hundred times as large, so that it is no bound that always holds."""
-    x = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)).float()
-    with RoundingBound(torch.float32) as bound:
-        exact = operation(x.double())
-    off = (operation(x).double() - exact).abs()
-    share = float((off / bound.of(exact)).max())
-    assert 0.01 < share <= 1
-
-
 GAIN = torch.rand(16, generator=torch.Generator().manual_seed(2)) + 1
 OPERATIONS = {
     "softmax": lambda x: x.softmax(-1),
@@ -153,19 +139,21 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.parametrize("beside", [0.0, 1000.0])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_error_that_an_operation_is_given_goes_on(name: str) -> None:
-    """Of numbers that were rounded beside larger ones before."""
+def test_an_operation_is_bounded_near_what_it_is_off_by(name: str, beside: float) -> None:
+    """By its own rounding, and by that of a sum with larger numbers before, which goes on."""
     x = torch.randn(64, 16, generator=torch.Generator().manual_seed(3))
 
     def rounded(x: Tensor) -> Tensor:
-        return OPERATIONS[name]((x + 1000.0) - 1000.0)
+        return OPERATIONS[name]((x + beside) - beside if beside else x)
 
     with RoundingBound(torch.float32) as bound:
         exact = rounded(x.double())
     off, error = (rounded(x).double() - exact).abs(), bound.of(exact)
     assert bool((off <= error).all()) and bool(error.isfinite().all())
-    assert float((off / error.clamp(min=1e-9)).max()) > 0.01
+    if beside or name not in ("relu", "filled"):  # alone these are exact
+        assert float((off / error.clamp(min=1e-12)).max()) > 0.003
 
 
 def test_what_is_decided_by_numbers_that_round_is_not_bounded() -> None:
@@ -234,63 +222,22 @@ def test_of_half_a_group_a_program_answers_half() -> None:
     assert (found.as_task, found.as_program) == (169, 156)
 
 
-# --- a module of one's own ------------------------------------------------------------------------
+# --- modules that are wrapped ----------------------------------------------------------------------
 def balanced(*row: int) -> int:
     """1 where a row of brackets, 0 and 1, is balanced."""
     depth = list(itertools.accumulate(1 - 2 * one for one in row))
     return int(min(depth) >= 0 and depth[-1] == 0)
 
 
-class Reader(nn.Module):
-    """One layer of attention and one of neurons, pooled by a sum."""
+class Loose(nn.Module):
+    """Logits by an operation without a rule where the first bracket of a batch is open."""
 
-    def __init__(self, n: int, d: int = 32) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(2, d), nn.Parameter(0.3 * torch.randn(n, d))
-        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.norm, self.up, self.down = nn.LayerNorm(d), nn.Linear(d, 4 * d), nn.Linear(4 * d, 2)
+        self.token, self.down = nn.Embedding(2, 8), nn.Linear(8, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.place
-        q, k, v = self.qkv(x).chunk(3, -1)
-        ahead = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-        scores = (q @ k.transpose(1, 2) / 5.0).masked_fill(ahead, -torch.inf)
-        x = x + self.out(scores.softmax(-1) @ v)
-        return self.down(F.gelu(self.up(self.norm(x)))).sum(1)
-
-
-@pytest.mark.full
-def test_a_trained_and_wrapped_module_is_certified_as_torch_counts() -> None:
-    torch.manual_seed(0)
-    task = Task.of(inputs=[*itertools.product((0, 1), repeat=8)], answer=balanced)
-    net, inputs = Reader(8), task.inputs()
-    right = torch.tensor([balanced(*row) for row in inputs.tolist()])
-    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
-    for _ in range(300):
-        loss = F.cross_entropy(net(inputs), right, weight=torch.tensor([1.0, 10.0]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    subject = Subject(mechint.wrap(net.eval(), hooks={"hook_embed": "token"}), task)
-    found = certify(subject, lambda rows: torch.tensor([balanced(*row) for row in rows.tolist()]))
-    with torch.no_grad():
-        exact = net.double()(inputs)
-        single = net.float()(inputs).double()
-    assert found.n == 256 and found.as_program == found.as_task == int(
-        (exact.argmax(1) == right).sum()
-    )
-    gap = (exact[:, 0] - exact[:, 1]).abs()
-    assert found.margin == pytest.approx(float(gap.min()), abs=1e-9)
-    moved = float(((single[:, 0] - single[:, 1]).abs() - gap).abs().max())
-    assert found.rounding is not None and moved < found.rounding
-    assert found.as_task == 256 and not found.reason
-
-
-class Loose(Reader):
-    """The same, by an operation without a rule where the first bracket of a batch is open."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        logits = super().forward(tokens)
+        logits = self.down(self.token(tokens)).sum(1)
         return logits if int(tokens[0, 0]) else torch.tanh(logits)
 
 
@@ -299,7 +246,7 @@ def test_inputs_without_a_bound_leave_the_others_without_one(
 ) -> None:
     """The first of two batches is not bounded, the second is."""
     monkeypatch.setattr(certificate, "CHUNK", 8)
-    wrapped = mechint.wrap(Loose(4).eval(), hooks={"hook_embed": "token"})
+    wrapped = mechint.wrap(Loose().eval(), hooks={"hook_embed": "token"})
     task = Task.of(inputs=[*itertools.product((0, 1), repeat=4)], answer=balanced)
     found = certify(Subject(wrapped, task))
     assert (found.n, found.rounding, found.safe) == (16, None, 0)
