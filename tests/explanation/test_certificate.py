@@ -222,7 +222,7 @@ def test_of_half_a_group_a_program_answers_half() -> None:
     assert (found.as_task, found.as_program) == (169, 156)
 
 
-# --- modules that are wrapped ----------------------------------------------------------------------
+# --- modules that are wrapped ---------------------------------------------------------------------
 def balanced(*row: int) -> int:
     """1 where a row of brackets, 0 and 1, is balanced."""
     depth = list(itertools.accumulate(1 - 2 * one for one in row))

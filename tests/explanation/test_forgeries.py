@@ -1,12 +1,12 @@
 """Forgeries: models and claims about them whose sentence is false; none may stand.
 
-Those of forty-seven that stood when they were first asked, each of which changed a test of audits.
+Those of forty-nine that stood when they were first asked, each of which changed a test of audits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,15 @@ import pytest
 import torch
 from torch import Tensor
 
+import mechint
 from benchmarks.induced import subject_of
+from mechint import planted
 from mechint.config.model import ModelConfig
 from mechint.explanation import Audit, Explanation, Part, audit, explain, head
+from mechint.explanation.claims import inputs_of, key_of, one_hot
 from mechint.interventions import Site
 from mechint.models.transformer import HookedTransformer
+from mechint.subject.components import site_of
 from mechint.task import Program, Step
 
 ROWS = 1200
@@ -227,6 +231,31 @@ def tokens_as_sum() -> list[Audit]:
     return [audit(subject, Explanation("half", Program("sum", steps, (("sum",),)), (half,)))]
 
 
+def a_digit_and_a_bit() -> list[Audit]:
+    """The example's digit with a meaningless bit, and the sum of which answers tell the digit."""
+    subject = mechint.load(mechint.example("digits.pt"))
+    program = subject.task.own_program
+    bit = Step("tag", 20, lambda t, s: s % 10 * 2 + (t[:, 0] * 7 + t[:, 3] * 3) % 2, ("sum_0",))
+    digit = Step("digit_0", 10, lambda tokens, tag: tag // 2, ("tag",))
+    steps = [new for s in program.steps for new in ((bit, digit) if s.name == "digit_0" else (s,))]
+    refined, found = Program("refined", tuple(steps), program.answers), list[Audit]()
+    for name, n, under in (("tag", 20, refined), ("sum_0", 19, program)):
+        part = Part(name, site_of("L1 resid_post @ answer"), (name,), one_hot(name, n))
+        found.append(audit(subject, Explanation("e", under, (part,)), examples=400))
+    assert [one.known for one in found[1].claims] == ["up to mod 10"]
+    return found
+
+
+def an_idle_part() -> list[Audit]:
+    """A part that changes nothing, beside a true one."""
+    subject = mechint.load(mechint.example("digits.pt"))
+    false = Part("carry_0", site_of("L0 resid_pre @ 0"), ("carry_0",), one_hot("carry_0", 2))
+    last = site_of("L1 resid_post @ answer")
+    found = audit(subject, false, Part("digit_0", last, ("digit_0",), one_hot("digit_0", 10)))
+    assert [one.standing for one in found.claims] == ["untested", "stands"]
+    return [found]
+
+
 # --- programs that nobody told --------------------------------------------------------------------
 def tied_behind(step: int) -> list[Audit]:
     """Two layers: the first brings t[0] to position 1 and nothing reads it; the second copies t[1].
@@ -285,6 +314,8 @@ FORGERIES: dict[str, tuple[Callable[[], Sequence[Audit]], Callable[[Audit], bool
     ),
     "attention at a constant distance": (constant_distance, anything),
     "tokens side by side, said to be their sum": (tokens_as_sum, anything),
+    "a digit with a meaningless bit": (a_digit_and_a_bit, anything),
+    "a part that changes nothing, beside a true one": (an_idle_part, anything),
     "t[1] is copied, equal to t[0]": (partial(tied_behind, 0), says_first),
     "the last of sorted lists": (sorted_lists, says_largest),
     "the smallest, or the first that is hardly larger": (
@@ -307,3 +338,38 @@ def test_few_prompts_tell_a_rule_where_all_of_them_do() -> None:
     program, rows = found.explanation.over_sources, torch.tensor([[20] * 6, [20, 3, 2, 20, 5, 20]])
     assert program is not None  # of a prompt without operands it says nothing
     assert program.run_python(rows, torch.tensor([5, 5])).tolist() == [-1, 2]
+
+
+# --- what is true stands --------------------------------------------------------------------------
+def test_the_example_brings_its_answer_from_its_key() -> None:
+    subject = mechint.load(mechint.example("maximum.pt"))
+    best = audit(subject, head(0, 0).copies("largest token"))
+    assert best.standing == "stands" and best.value("coverage") > 0.98
+    (moved,) = [test for test in best.tests if test.kind == "moved key"]
+    assert moved.value > 0.8 and moved.effect.baseline == 0.0
+    assert best.accounted is not None and best.accounted.verb == "explains"
+
+
+def test_markers_are_no_operands() -> None:
+    """BOS (10) and SEP (11) have larger numbers than every digit; "largest token" was the first."""
+    tokens = torch.tensor([[10, 3, 11, 9, 11, 4], [10, 7, 11, 2, 11, 7], [10, 0, 11, 5, 11, 6]])
+    inputs = inputs_of(tokens)
+    assert inputs.structural.tolist() == [10, 11]
+    assert inputs.is_operand(tokens, inputs.at).tolist() == [[i % 2 == 1 for i in range(6)]] * 3
+    assert key_of("largest token", tokens, {}).tolist() == [3, 1, 5]
+    assert key_of("smallest token", tokens, {}).tolist() == [1, 3, 1]
+    assert key_of("second largest token", tokens, {}).tolist() == [5, 1, 3]
+
+
+def test_parts_of_one_name_have_fits_of_their_own() -> None:
+    """The true one was edited by the fit of the false one, and called wrong."""
+    subject = planted.modular_addition(13, (2, 5)).subject
+    true = Part("answer", site_of("L0 resid_post @ answer"), ("answer",), one_hot("answer", 13))
+    for place, standing in (("L0 resid_pre @ 0", "wrong"), ("L0 resid_post @ 0", "untested")):
+        false = replace(true, site=site_of(place))
+        for order in ((true, false), (false, true)):
+            found = {one.claim: one.standing for one in audit(subject, *order).claims}
+            assert found == {
+                f"answer at {true.site}": "stands",
+                f"answer at {false.site}": standing,
+            }

@@ -124,15 +124,6 @@ def test_a_list_is_sorted_by_its_first_and_its_next_answers() -> None:
     assert agreement(subject, found, following) == 1.0
 
 
-def test_sorted_lists_do_not_tell_the_largest_from_the_first() -> None:
-    """The model looks for the largest number; on falling lists that is position 0."""
-    prompts = draws(1500, lambda draw: sorted(draw.permutation(16)[:4].tolist(), reverse=True))
-    _, found = explained(SHIPPED / "maximum.pt", prompts)
-    assert found.standing == "untested"
-    for words in ("position 0", "the largest token", "another order"):
-        assert words in found.reason
-
-
 @published
 def test_a_member_of_a_set_of_symbols(tmp_path: Path) -> None:
     """The symbols that may follow in (10)*: 0 after 1, and 1 after 0 and at the start."""
@@ -198,13 +189,6 @@ def test_a_place_modulo_a_number() -> None:
 
 
 # --- what does not --------------------------------------------------------------------------------
-def test_an_untrained_model_is_not_explained() -> None:
-    prompts = draws(600, lambda draw: draw.integers(0, 16, 4).tolist())
-    subject = mechint.load(SHIPPED / "maximum.pt", data=prompts)
-    found = explain(subject.untrained(1))[0]
-    assert found.standing == "refused"
-
-
 def test_it_is_asked_last_and_by_name() -> None:
     """Where a family that knows the task's program stands, it is not asked, but by name."""
     known = planted.modular_addition(13, (2, 5)).subject

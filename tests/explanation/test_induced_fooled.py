@@ -14,7 +14,6 @@ import torch
 
 import mechint
 from benchmarks.induced import build
-from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
 from mechint.explanation.checks.words import changed_prompts
 from mechint.explanation.functions import Function, ProgramVariable
@@ -23,6 +22,7 @@ from mechint.explanation.rules import Inputs, Rule
 from mechint.explanation.source_program import Condition, SourceProgram
 from mechint.explanation.sources import Group, Sources
 from mechint.models.transformer import HookedTransformer
+from tests.explanation.test_forgeries import empty
 
 Draw = Callable[[np.random.Generator], Sequence[int]]
 N, CTX = 8, 4
@@ -379,23 +379,15 @@ def test_a_tied_answer_is_any_of_those_that_are_tied() -> None:
 
 def copying(places: torch.Tensor, n: int = 12) -> HookedTransformer:
     """A model of one head that attends from a place to another, and copies the token there."""
-    ctx = len(places)
-    width = n + ctx
-    config = ModelConfig(
-        d_model=width, n_heads=1, d_head=width, n_ctx=ctx, d_vocab=n, d_vocab_out=n, attn_only=True
-    )
-    model = HookedTransformer(config, seed=0)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.zero_()
-        model.embed.W_E[:, :n] = model.unembed.W_U[:n] = torch.eye(n)
-        model.pos_embed.W_pos[:, n:] = torch.eye(ctx)
-        attention = model.blocks[0].attn
-        attention.W_Q[0, n:, n:] = 200 * width**0.5 * places
-        attention.W_K[0, n:, n:] = torch.eye(ctx)
-        attention.W_V[0, :n, :n] = torch.eye(n)
-        attention.W_O[0, :n, :n] = 30 * torch.eye(n)
-    return model.eval()
+    ctx, width = len(places), n + len(places)
+    shape = {"d_model": width, "d_head": width, "n_ctx": ctx, "d_vocab": n, "d_vocab_out": n}
+    model = empty(n_heads=1, attn_only=True, **shape)
+    model.embed.W_E[:, :n] = model.unembed.W_U[:n] = torch.eye(n)
+    model.pos_embed.W_pos[:, n:] = torch.eye(ctx)
+    attention = model.blocks[0].attn
+    attention.W_Q[0, n:, n:], attention.W_K[0, n:, n:] = 200 * places, torch.eye(ctx)
+    attention.W_V[0, :n, :n], attention.W_O[0, :n, :n] = torch.eye(n), 30 * torch.eye(n)
+    return model
 
 
 @pytest.mark.parametrize("back", [True, False])

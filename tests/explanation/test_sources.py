@@ -32,6 +32,7 @@ from mechint.explanation.sources import (
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
 from mechint.task import Batch
+from tests.explanation.test_forgeries import Head, by_hand, copies
 
 N, CTX, VOCAB = 24, 5, 7
 SHAPES = [
@@ -159,22 +160,8 @@ def test_an_order_has_no_fixed_point_and_partners_share_their_values() -> None:
 def copier(attends: float = 30.0) -> Subject:
     """A head that looks for the largest of four tokens and writes it; its unembedding reads it."""
     n = 6
-    config = ModelConfig(
-        d_model=2 * n + 3, n_heads=1, d_head=n, d_vocab=n + 1, d_vocab_out=n, n_ctx=5,
-        attn_only=True, use_bias=False,
-    )  # fmt: skip
-    model = HookedTransformer(config, seed=0)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.embed.W_E[:n, :n] = torch.eye(n)
-        model.embed.W_E[:n, 2 * n] = torch.arange(n).float()  # size
-        model.embed.W_E[n, 2 * n + 1] = 1.0  # the query
-        model.blocks[0].attn.W_Q[0, 2 * n + 1, 0] = attends
-        model.blocks[0].attn.W_K[0, 2 * n, 0] = 1.0
-        model.blocks[0].attn.W_V[0, :n, :n] = torch.eye(n)
-        model.blocks[0].attn.W_O[0, :n, n : 2 * n] = 10 * torch.eye(n)
-        model.unembed.W_U[n : 2 * n] = torch.eye(n)
+    one = Head([attends * i for i in range(n)] + [-attends], brings=torch.eye(n + 1))
+    model = by_hand(n + 1, 5, [one], direct=copies(0, n, 10.0))
     tokens = tokens_of(300, 5, n)
     tokens[:, -1] = n
     return Subject(model, None, data=Batch(tokens, tokens[..., None]))
