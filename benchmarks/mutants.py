@@ -52,7 +52,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/explanation/checks/attention.py": FORGED,
     "mechint/explanation/checks/finer.py": FORGED,
     "mechint/explanation/checks/composed.py": ("tests/explanation/test_composed.py",),
-    "mechint/explanation/checks/words.py": ("tests/explanation/test_induced_fooled.py",),
+    "mechint/explanation/checks/words.py": (
+        "tests/explanation/test_composed.py",
+        "tests/explanation/test_induced_fooled.py",
+    ),
     "mechint/explanation/_audit.py": (
         "tests/explanation/test_audit.py",
         "tests/explanation/test_induced_fooled.py",
@@ -386,6 +389,8 @@ EQUIVALENT: dict[str, str] = {
     "module: RESAMPLES = 400 → 400 × 1.5": "precision of an interval",
     "module: MAX_CONSTANTS = 512 → 512 × 0.5": "cost, where outputs are not asked",
     "module: MAX_CONSTANTS = 512 → 512 × 1.5": "cost, where outputs are not asked",
+    "module: CHANGED = 400 → 400 × 0.5": "cost, and precision of a mean",
+    "module: CHANGED = 400 → 400 × 1.5": "cost, and precision of a mean",
     "module: PENALTY = 0.001 → 0.001 × 0.5": "strength of a ridge, and no bound",
     "module: PENALTY = 0.001 → 0.001 × 1.5": "strength of a ridge, and no bound",
     "module: DIGITS = 9 → 9 × 1.5": "13 digits, too, are far from the rounding of float64",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mechint.explanation.checks import composed
+from mechint.explanation.checks import composed, words
 from mechint.explanation.functions import Function
 from mechint.explanation.records import Test
 from mechint.explanation.sources import EMBEDDING, Measured
@@ -326,3 +326,49 @@ def test_a_null_is_asked_where_the_program_says_something_else() -> None:
     sources.tokens, sources.at = torch.tensor([[2, 2, 5, 5, 0]]), torch.tensor([4])
     given = program(**bag, function=Function("v00", most, 1))
     assert bool(composed.says_otherwise(sources, given, {"L0H0": three["L0H0"][:1]}))
+
+
+@pytest.mark.parametrize(
+    ("differ", "wrong", "more", "begins"),
+    [
+        (0, 0, {}, ""),
+        (15, 7, {}, "few"),
+        (19, 3, {}, "few"),  # 16 of 19, .62 at least
+        (19, 0, {}, ""),
+        (20, 9, {}, ""),  # one in fifty is not few
+        (25, 12, {}, ""),
+        (15, 7, {"tells": False}, ""),
+        (15, 7, {"other": "bag"}, ""),
+        (15, 7, {"kept": 0.1, "kind": "bag"}, ""),
+        (15, 7, {"kept": 0.1, "weights": "own"}, ""),
+        (25, 12, {"kept": 0.59}, "L0H0"),
+        (25, 12, {"kept": 0.61}, ""),
+    ],
+)
+def test_a_word_is_held_on_few_inputs_and_on_changed_prompts(
+    monkeypatch: pytest.MonkeyPatch, differ: int, wrong: int, more: dict[str, Any], begins: str
+) -> None:
+    """Of 1000 inputs those on which another rule brings another token; attention that is kept."""
+    every = torch.arange(1000)
+    first, other = (
+        rule(
+            name=name,
+            kind=more.get(kind, "token"),
+            weights=more.get("weights"),
+            token=lambda tokens, at, n=n: (every < n).long(),
+            tells=lambda other: more.get("tells", True),
+        )
+        for name, kind, n in (("one", "kind", 0), ("another", "other", differ))
+    )
+    sources: Any = SimpleNamespace(tokens=every[:, None], at=0 * every, own=every)
+    sources.among = lambda cut: sources
+    given = program(heads={"L0H0": first}, right=lambda tokens, at, own: every >= wrong)
+    changed = SimpleNamespace()
+    monkeypatch.setattr(words, "rules_for", lambda inputs: [other])
+    monkeypatch.setattr(words, "changed_prompts", lambda *given: [("one repeat more", changed)])
+    kept = torch.tensor(more.get("kept", 1.0))
+    monkeypatch.setattr(
+        words, "named_attention", lambda one, *given: kept if one is changed else torch.tensor(1.0)
+    )
+    said = words.untold_word(sources, given)
+    assert said.startswith(begins) and bool(said) == bool(begins)

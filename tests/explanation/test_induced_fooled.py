@@ -198,7 +198,7 @@ def test_an_equal_token_is_put_behind_the_last_one() -> None:
     """So that the last equal token is another one."""
     rows = np.random.default_rng(0).integers(0, 5, (300, 6))
     rows[:, 5] = rows[:, 1]
-    subject = mechint.load(build(5, 5, (1,)), data=[{"prompt": row} for row in rows.tolist()])
+    subject = mechint.load(build(5, 6, (1,)), data=[{"prompt": row} for row in rows.tolist()])
     program = SourceProgram(
         Inputs(subject.data.tokens, subject.answer_positions, True, 6),
         {}, (), (), Function("0", lambda values: torch.tensor(0), 1), (),
@@ -210,6 +210,13 @@ def test_an_equal_token_is_put_behind_the_last_one() -> None:
     last = torch.arange(5).where(old == own, -1).amax(1)
     moved = torch.arange(5).where(new == own, -1).amax(1)
     assert bool((moved > last)[last < 4].all()) and bool(((old != new).sum(1) <= 1).all())
+    weights, lengths = torch.ones_like(subject.data.targets), torch.full((300,), 6)
+    for given in (None, lengths):  # and one token more, where the model takes seven
+        data = replace(subject.data, weights=weights.float(), lengths=given)
+        *_, (words, changed) = changed_prompts(Sources(subject.with_data(data)), program, 0)
+        assert words == "one token more" and bool((changed.tokens[:, 6:] == own).all())
+        longer = changed.subject.data.lengths
+        assert (longer is None) == (given is None) and (longer is None or bool((longer == 7).all()))
 
 
 def test_a_rule_tells_a_place_from_what_stands_there() -> None:

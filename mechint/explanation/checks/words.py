@@ -89,7 +89,7 @@ def changed_prompts(
             new = tokens.clone()
             new[every, place] = token
             yield words, made(new)
-    if tokens.shape[1] < (subject.model_description.n_ctx or 0) and data.weights is None:
+    if tokens.shape[1] < (subject.model_description.n_ctx or 0):
         places = torch.arange(tokens.shape[1] + 1)
         old = (places - (places > place[:, None]).long()).clamp(max=tokens.shape[1] - 1)
         longer = tokens.gather(1, old)
@@ -99,6 +99,7 @@ def changed_prompts(
             data,
             targets=torch.cat([front, data.targets], 1),
             lengths=None if data.lengths is None else data.lengths + 1,
+            weights=None,
             kinds=None,
         )
         longer_sources = made(longer)
