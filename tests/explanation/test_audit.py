@@ -118,51 +118,44 @@ def test_a_program_of_a_task_that_fails_a_class_is_incomplete() -> None:
     assert found.standing == "wrong" and "a == 3" not in found.reason
 
 
-@pytest.mark.parametrize("unknown", [True, False])
-@pytest.mark.parametrize("standing", ["untested", "superfluous", "stands", "wrong"])
-def test_what_the_prompts_do_not_tell_is_the_reason(
-    monkeypatch: pytest.MonkeyPatch, standing: str, unknown: bool
-) -> None:
+@pytest.fixture
+def sourced(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function of the standings of two tests → the audit of a program over sources; what the
+    functions that judge it besides say may be given.
+    """
+
+    def made(*standings: str, ambiguous: str = "", **said: str) -> Audit:
+        claims = [READS, part("a")]
+        tests = [record(one, str(claim)) for one, claim in zip(standings, claims, strict=True)]
+        given = {"source_tests": tests, "Sources": None, "failing_class_of": ""}
+        for name, value in (given | {"untold_word": "", "unshown_part": ""} | said).items():
+            monkeypatch.setattr(_audit, name, lambda *_, value=value: value)
+        program: Any = SimpleNamespace(ambiguous={"L0H0": ambiguous}, otherwise=None)
+        return audit_on(bench_of(), explanation_of(*claims, over_sources=program))
+
+    return made
+
+
+def test_what_the_prompts_do_not_tell_is_the_reason(sourced: Any) -> None:
     """Of a program over sources: where a claim is untested since two rules are the same here."""
-    claims = [READS, part("a")]
-    said = {"superfluous": ("stands", "untested")}.get(standing, (standing, standing))
-    tests = [record(one, str(claim)) for one, claim in zip(said, claims, strict=True)]
-    monkeypatch.setattr(_audit, "source_tests", lambda *given: tests)
-    monkeypatch.setattr(_audit, "Sources", lambda *given: None)
-    monkeypatch.setattr(_audit, "failing_class_of", lambda *given: "")
-    monkeypatch.setattr(_audit, "untold_word", lambda *given: "")
-    monkeypatch.setattr(_audit, "unshown_part", lambda *given: "")
-    ambiguous = {"L0H0": "two rules are the same"} if unknown else {}
-    program: Any = SimpleNamespace(ambiguous=ambiguous, otherwise=None)
-    found = audit_on(bench_of(), explanation_of(*claims, over_sources=program))
-    assert found.standing == standing and [one.verdict for one in found.tests] == [
-        one.verdict for one in tests
-    ]
-    told = unknown and standing in ("untested", "superfluous")
-    assert (found.reason == "two rules are the same") == told
+    for first, second, standing in (
+        ("untested", "untested", "untested"),
+        ("stands", "untested", "superfluous"),
+        ("stands", "stands", "stands"),
+        ("wrong", "wrong", "wrong"),
+    ):
+        plain, found = (sourced(first, second, ambiguous=one) for one in ("", "it"))
+        assert plain.standing == found.standing == standing and plain.reason != "it"
+        assert (found.reason == "it") == (standing in ("untested", "superfluous"))
 
 
-@pytest.mark.parametrize(
-    ("name", "standing"),
-    [
-        ("failing_class_of", "incomplete"),
-        ("unshown_part", "untested"),
-        ("untold_word", "untested"),
-    ],
-)
-def test_a_program_that_would_stand_is_held_to_classes_and_words(
-    monkeypatch: pytest.MonkeyPatch, name: str, standing: str
-) -> None:
+def test_a_program_that_would_stand_is_held_to_classes_and_words(sourced: Any) -> None:
     """What is wrong anyway has its own reason."""
-    for other in ("failing_class_of", "unshown_part", "untold_word"):
-        monkeypatch.setattr(_audit, other, lambda *given, other=other: "it" * (other == name))
-    monkeypatch.setattr(_audit, "Sources", lambda *given: None)
-    for said, whole in (("stands", standing), ("wrong", "wrong")):
-        tests = [record(said, str(READS))]
-        monkeypatch.setattr(_audit, "source_tests", lambda *given, tests=tests: tests)
-        program: Any = SimpleNamespace(ambiguous={}, otherwise=None)
-        found = audit_on(bench_of(), explanation_of(READS, over_sources=program))
-        assert found.standing == whole and (found.reason == "it") == (said == "stands")
+    for name in ("failing_class_of", "unshown_part", "untold_word"):
+        whole = "incomplete" if name == "failing_class_of" else "untested"
+        for said, standing in (("stands", whole), ("wrong", "wrong")):
+            found = sourced(said, said, **{name: "it"})
+            assert found.standing == standing and (found.reason == "it") == (said == "stands")
 
 
 def test_errors_are_told_from_wavering_by_their_margin() -> None:

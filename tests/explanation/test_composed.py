@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -86,18 +87,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function of a program and the counts → the tests of each kind, and what was asked."""
 
     def made(given: Any, *, tokens: Tensor | None = None, **counts: Any) -> Any:
-        asked: dict[str, list[Any]] = {name: [] for name in MEASURES}
-
-        def measure(name: str) -> Any:
-            def fake(sources: Any, *rest: Any) -> Measured:
-                asked[name].append(rest)
-                found = counts.get(name, GOOD)
-                return found.pop(0) if isinstance(found, list) else found
-
-            return fake
-
+        measures = dict[str, Mock]()
         for name in MEASURES:
-            monkeypatch.setattr(composed, name, measure(name))
+            count = counts.get(name, GOOD)
+            several = {"side_effect" if isinstance(count, list) else "return_value": count}
+            measures[name] = Mock(**several)
+            monkeypatch.setattr(composed, name, measures[name])
         monkeypatch.setattr(composed, "composed", lambda *_: GOOD)
         tokens = torch.arange(N * 5).reshape(N, 5) % 7 if tokens is None else tokens
         own = counts.get("own", tokens[:, 0])
@@ -105,10 +100,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
         class Given(SimpleNamespace):
             def __len__(self) -> int:
                 return N
-
-            def repeated(self, n: int) -> Any:
-                asked["repeated"] = [n]
-                return self
 
         sources: Any = Given(
             tokens=tokens,
@@ -118,9 +109,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
             visible=torch.arange(5).expand_as(tokens) < counts.get("visible", 5),
             restricted=lambda head, keys: keys.float(),
         )
+        sources.repeated = Mock(return_value=sources)
         found: dict[str, list[Test]] = {}
         for test in composed.source_tests(sources, given):
             found.setdefault(test.kind, []).append(test)
+        asked = {name: [one.args[1:] for one in m.call_args_list] for name, m in measures.items()}
+        asked["repeated"] = [one.args[0] for one in sources.repeated.call_args_list]
         return SimpleNamespace(tests=found, asked=asked)
 
     return made
@@ -201,7 +195,7 @@ def test_edits_of_several_heads_say_that_they_are_together(told: Any) -> None:
     ):
         found = told(program(heads=heads, rest=rest))
         (faithful,), (patched,) = found.tests["faithfulness"], found.tests["path patching"]
-        assert patched.target == name and found.asked["repeated"] == [1000]
+        assert patched.target == name and set(found.asked["repeated"]) == {1000}
         for test in (faithful, patched):
             assert test.scope.components == (len(rest), 3) and test.scope.together == together
 

@@ -209,28 +209,25 @@ def asked(made: Any, bench: Stub, *parts: Part, nulls: Sequence[Part] = ()) -> l
     return made(bench, Explanation("e", bench.program, parts), fits, beside)
 
 
-def test_faithfulness_is_of_other_answers() -> None:
-    """A model that goes on answering for the input that is filled: never the label."""
-    bench = stub(idle)
-    exchange = exchange_rest(bench)
-    old, new = exchange.old["sum"], exchange.new["sum"]
-    assert torch.equal(exchange.counted, old != new) and bool((old == new).any())
-    (test,) = asked(faithfulness, bench, part("sum"))
-    assert test.value == 0.0 and test.n == int(exchange.counted.sum())
-    assert test.standing == "wrong" and test.of == (str(part("sum")),)
-
-
-def test_interchanges_count_where_the_answer_changes() -> None:
-    """A model on which an edit has no effect gives none of the counterfactual answers; one that
-    follows gives all.
+def test_exchanges_count_where_the_answer_changes() -> None:
+    """A model on which an edit has no effect gives none of the answers of other inputs, and keeps
+    its own; one that follows gives all.
     """
-    for model, value, standing in ((idle, 0.0, "wrong"), (follows, 1.0, "stands")):
+    for model, given in ((idle, 0.0), (follows, 1.0)):
         bench = stub(model)
-        (test,) = asked(interchanges, bench, part("sum"))
-        exchange = exchanging(bench, ["sum"])
-        assert torch.equal(exchange.labels[:, 0], exchange.new["sum"])
-        changed = int((exchange.old["sum"] != exchange.new["sum"]).sum())
-        assert (test.value, test.n, test.standing) == (value, changed, standing)
+        for made, exchange in (
+            (faithfulness, exchange_rest(bench)),
+            (interchanges, exchanging(bench, ["sum"])),
+        ):
+            (test,) = asked(made, bench, part("sum"))
+            old, new = exchange.old["sum"], exchange.new["sum"]
+            assert torch.equal(exchange.counted, old != new)
+            assert torch.equal(exchange.labels[:, 0], new) and test.of == (str(part("sum")),)
+            assert (test.value, test.n) == (given, int((old != new).sum()))
+            assert test.standing == ("stands" if given else "wrong")
+        left = completeness(bench, bench.fit(part("sum")))
+        assert (left.value, left.standing) == (1 - given, "stands" if given else "wrong")
+        assert left.n < len(bench.judged) and not bool(exchange_rest(bench).counted.all())
 
 
 def test_a_null_of_fits_is_asked_where_it_is_given() -> None:
@@ -324,13 +321,6 @@ def test_causal_scrubbing_only_refutes() -> None:
         found = causal_scrubbing(some, whole)
         assert (found.standing, standing_of(str(whole), [found]).standing) == (own, of_claim)
     assert causal_scrubbing(bench, part("a", "b", name="both", whole=True)).standing == "untested"
-
-
-def test_completeness_counts_where_the_answer_changes() -> None:
-    """A model that takes the answer from the part keeps none of its own; one that does not, all."""
-    for bench, value, standing in ((stub(follows), 0.0, "stands"), (stub(), 1.0, "wrong")):
-        found = completeness(bench, bench.fit(part("sum")))
-        assert (found.value, found.standing) == (value, standing) and found.n < len(bench.judged)
 
 
 # --- logits ---------------------------------------------------------------------------------------
