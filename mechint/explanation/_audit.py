@@ -29,6 +29,7 @@ from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.followed import with_one_followed
 from mechint.explanation.measure import (
+    FEW_RIGHT,
     HALF_RIGHT,
     MAX_EXAMPLES,
     MIN_CLASS,
@@ -41,7 +42,7 @@ from mechint.explanation.parts import Part, Route
 from mechint.explanation.records import Test
 from mechint.explanation.source_program import SourceProgram
 from mechint.explanation.sources import Sources
-from mechint.explanation.standing import ORDER, Audit, judge
+from mechint.explanation.standing import ORDER, Audit, judge, unaudited
 from mechint.subject import Subject
 from mechint.task import Program
 
@@ -84,40 +85,32 @@ def audit(
 def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     """Audit an explanation on the halves of a bench."""
     bench = bench.under(explanation.program).among(explanation.among)
-    n, scope = len(bench.judged), bench.scope
+    n, program = len(bench.judged), explanation.over_sources
     if n < MIN_INPUTS and not bench.whole:
-        reason = f"{n} judged inputs, {MIN_INPUTS} needed"
-        return Audit(explanation, "untested", reason=reason, n=n, scope=scope)
+        return unaudited(bench, explanation, "untested", f"{n} judged inputs, {MIN_INPUTS} needed")
     if (reason := bench.skill.reason) and not (bench.constant or bench.whole):
-        return Audit(
-            explanation,
-            "refused",
-            accuracy=bench.accuracy,
-            chance=bench.chance,
-            reason=reason,
-            n=n,
-            scope=scope,
-        )
-    program = explanation.over_sources
-    if program is not None and program.otherwise is not None:
+        return unaudited(bench, explanation, "refused", reason)
+    if program is None:
+        return held_to_classes(bench, judge(bench, explanation, tests_of_parts(bench, explanation)))
+    if program.otherwise is not None:
         return audit_of_branches(bench, explanation, program)
-    if program is not None:
-        sources = Sources(bench.subject, bench.judged)
-        tests = source_tests(sources, program, bench.seed, bench.whole)
-        found = judge(bench, explanation, tests)
-        if found.standing in STANDS and (said := failing_class_of(bench, program)):
-            return dataclasses.replace(found, standing="incomplete", reason=said)
-        if found.standing in STANDS:
-            said = unshown_part(program, tests) or untold_word(sources, program, bench.seed)
-            if said:
-                return dataclasses.replace(found, standing="untested", reason=said)
-        unknown = next(iter(program.ambiguous.values()), "")
-        untested = found.standing in ("untested", "superfluous") and unknown
-        return dataclasses.replace(found, reason=unknown) if untested else found
-    fits = {str(part): bench.fit(part) for part in explanation.parts if part.features is not None}
-    spare = explanation.spare(0) if explanation.spare is not None else None
-    others = spare.parts if spare is not None else ()
-    nulls = {str(part): bench.fit(part) for part in others if part.features is not None}
+    sources = Sources(bench.subject, bench.judged)
+    tests = source_tests(sources, program, bench.seed, bench.whole)
+    found = held_to_classes(bench, judge(bench, explanation, tests))
+    if found.standing in STANDS:
+        said = unshown_part(program, tests) or untold_word(sources, program, bench.seed)
+        if said:
+            return dataclasses.replace(found, standing="untested", reason=said)
+    unknown = next(iter(program.ambiguous.values()), "")
+    untested = found.standing in ("untested", "superfluous") and unknown
+    return dataclasses.replace(found, reason=unknown) if untested else found
+
+
+def tests_of_parts(bench: Bench, explanation: Explanation) -> list[Test]:
+    """Every test of parts and routes under the program of a task."""
+    fits, spare = bench.fits(explanation.parts), explanation.spare
+    others = None if spare is None else spare(0)
+    nulls = bench.fits(() if others is None else others.parts)
     reading = [part for part in explanation.parts if part.reads]
     moved = {
         str(part): list(blocks(bench, explanation, fits[str(part)], list(fits.values())))
@@ -140,25 +133,37 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     if explanation.copies:
         sources = Sources(bench.subject, bench.judged)
         tests += [test for one in explanation.copies for test in copied(bench, one, sources)]
-    found = judge(bench, explanation, tests)
-    if found.standing in STANDS and (said := failing_class_by(bench, reading)):
-        return dataclasses.replace(found, standing="incomplete", reason=said)
-    return found
+    return tests
 
 
-def failing_class_by(bench: Bench, reading: Sequence[Part]) -> str:
-    """The class of inputs, of both halves, whose answers are not those of the logits that are read
-    off features, or of the program, in words; of one output that the program computes.
+def held_to_classes(bench: Bench, found: Audit) -> Audit:
+    """The audit, incomplete where it would stand and a class of inputs fails."""
+    said = failing_class_of(bench, found.explanation) if found.standing in STANDS else ""
+    return dataclasses.replace(found, standing="incomplete", reason=said) if said else found
+
+
+def failing_class_of(bench: Bench, explanation: Explanation) -> str:
+    """The class of inputs, of both halves, whose answers are not those of a program over sources,
+    of the logits that are read off features, or of a task's program, in words; of one output that
+    the program computes.
     """
-    if len(bench.slices) > 1 or bench.answers == (None,):
+    rows, program = torch.cat([bench.fitted, bench.judged]).unique(), explanation.over_sources
+    logits = bench.own_logits[rows]
+    own, classes = logits.argmax(1), dict[str, Tensor]()
+    if program is not None:
+        given = bench.tokens(rows).cpu(), bench.subject.answer_positions.cpu()[rows]
+        classes, least = program.classes(*given), FEW_RIGHT
+        right, answers = program.right(*given, own), program.answer(*given)
+    elif len(bench.slices) > 1 or bench.answers == (None,):
         return ""
-    rows = torch.cat([bench.fitted, bench.judged]).unique()
-    own, values = bench.own_logits[rows].argmax(1), bench.values(rows)
-    classes = {f"{name} == {{}}": one.cpu() for name, one in values.items()}
-    features = reading[-1].features if reading else None
-    answers = program_answers(bench, rows, features)
-    said = failing_class(answers == own, {**classes, "the model's answer {}": own}, HALF_RIGHT)
-    return said or clear_errors(bench.own_logits[rows], answers == own, answers)
+    else:
+        values, least = bench.values(rows), HALF_RIGHT
+        classes = {f"{name} == {{}}": one.cpu() for name, one in values.items()}
+        features = [part.features for part in explanation.parts if part.reads]
+        answers = program_answers(bench, rows, features[-1] if features else None)
+        right = answers == own
+    said = failing_class(right, {**classes, "the model's answer {}": own}, least)
+    return said or clear_errors(logits, right, answers)
 
 
 def audit_of_branches(bench: Bench, explanation: Explanation, program: SourceProgram) -> Audit:
@@ -188,9 +193,7 @@ def audit_of_branches(bench: Bench, explanation: Explanation, program: SourcePro
     worst = max(audits, key=lambda one: ORDER.index(one.standing))
     found = judge(bench, explanation, [test for one in audits for test in one.tests])
     found = dataclasses.replace(found, standing=worst.standing, reason=worst.reason)
-    if found.standing in STANDS and (said := failing_class_of(bench, program)):
-        return dataclasses.replace(found, standing="incomplete", reason=said)
-    return found
+    return held_to_classes(bench, found)
 
 
 def unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
@@ -209,16 +212,6 @@ def unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
         ):
             return f"no test shows which part brings {', '.join(one.python for one in variables)}"
     return ""
-
-
-def failing_class_of(bench: Bench, program: SourceProgram) -> str:
-    """The class of inputs, of both halves, whose answers a program over sources does not give."""
-    sources = Sources(bench.subject, torch.cat([bench.fitted, bench.judged]).unique())
-    tokens, at = sources.tokens, sources.at
-    classes = {**program.classes(tokens, at), "the model's answer {}": sources.own}
-    right = program.right(tokens, at, sources.own)
-    said = failing_class(right, classes)
-    return said or clear_errors(sources.own_logits, right, program.answer(tokens, at))
 
 
 def clear_errors(

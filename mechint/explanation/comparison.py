@@ -13,7 +13,7 @@ from mechint.explanation._audit import audit_on
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import MAX_EXAMPLES, Bench
 from mechint.explanation.propose import NoProgramError, explain
-from mechint.explanation.standing import Audit
+from mechint.explanation.standing import Audit, unaudited
 from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject
 from mechint.system.jsonable import Shown, to_jsonable
@@ -124,8 +124,7 @@ def carry(found: Audit, subject: Subject, *, seed: int = 0, examples: int = MAX_
             explanation = EXPLANATIONS[explanation.family]().carried(bench, explanation)
             _check_sites(explanation, subject)
         except NoProgramError as error:
-            n, scope = len(bench.judged), bench.scope
-            return Audit(explanation, "refused", reason=str(error), n=n, scope=scope)
+            return unaudited(bench, explanation, "refused", str(error))
     return audit_on(bench, explanation)
 
 

@@ -88,11 +88,10 @@ def follow_parts(bench: Bench, explanation: Explanation, task: Task) -> Followed
     edits, spare = dict[str, Any](), explanation.spare(0) if explanation.spare else None
     named = {str(part) for part in parts}
     for some in (parts, [part for part in spare.parts if str(part) in named] if spare else []):
-        fits = {str(part): bench.fit(part) for part in some if part.features is not None}
         blocks = dict.fromkeys(block for part in some for block in part.blocks)
         by = f", by {explanation.family} {', '.join(blocks)}" if blocks else ""
         if some:
-            edits[f"{name} at {parts[0].site}{by}"] = exchange.edits(bench, some, fits)
+            edits[f"{name} at {parts[0].site}{by}"] = exchange.edits(bench, some, bench.fits(some))
     logits = [bench.logits(exchange.base, some)[at] for some in ((), *edits.values())]
     found = [torch.stack([row[part].argmax() for part in bench.slices]) for row in logits]
     ends = [

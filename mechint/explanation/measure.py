@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -236,6 +236,10 @@ class Bench:
         """Fit a part with features on the fitted half."""
         assert part.features is not None
         return self.fit_features(part, part.features)
+
+    def fits(self, parts: Iterable[Part]) -> dict[str, Fit]:
+        """A part in words, name and site → its fit, of those with features."""
+        return {str(part): self.fit(part) for part in parts if part.features is not None}
 
     def fit_features(self, part: Part, features: Features) -> Fit:
         """Fit `features` at the site of a part, by least squares on the fitted half."""

@@ -14,7 +14,7 @@ from mechint.explanation.followed import with_one_followed
 from mechint.explanation.handed import handed
 from mechint.explanation.measure import MAX_EXAMPLES, MIN_INPUTS, Bench
 from mechint.explanation.sources import missing_hooks
-from mechint.explanation.standing import Audit
+from mechint.explanation.standing import Audit, unaudited
 from mechint.registry import EXPLANATIONS, summary
 from mechint.subject import Subject, Which
 from mechint.task import Program
@@ -232,8 +232,4 @@ def _smaller(bench: Bench, family: Family, found: Audit) -> Sequence[Explanation
 
 
 def _refused(bench: Bench, reason: str) -> Audit:
-    empty = Explanation("none", bench.program, family="none")
-    n, accuracy = len(bench.judged), bench.accuracy
-    return Audit(
-        empty, "refused", (), (), accuracy, bench.chance, reason=reason, n=n, scope=bench.scope
-    )
+    return unaudited(bench, Explanation("none", bench.program, family="none"), "refused", reason)

@@ -148,6 +148,19 @@ class Audit(Shown):
         }
 
 
+def unaudited(bench: Bench, explanation: Explanation, standing: str, reason: str) -> Audit:
+    """The audit of an explanation of which nothing is tested."""
+    return Audit(
+        explanation,
+        standing,
+        accuracy=bench.accuracy,
+        chance=bench.chance,
+        reason=reason,
+        n=len(bench.judged),
+        scope=bench.scope,
+    )
+
+
 def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audit:
     """The audit of an explanation from its tests."""
     claims = tuple(standing_of(claim, tests) for claim in claims_of(explanation))

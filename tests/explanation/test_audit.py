@@ -15,7 +15,7 @@ from mechint.explanation._audit import (
     audit_on,
     carried,
     clear_errors,
-    failing_class_by,
+    failing_class_of,
     unshown_part,
 )
 from mechint.explanation.functions import Function, ProgramVariable
@@ -106,13 +106,14 @@ def test_a_program_of_a_task_that_fails_a_class_is_incomplete() -> None:
         assert found.standing == standing
         assert ("0 of 25 inputs with a == 3" in found.reason) == bool(odd)
     odd, bench = 1, stub(answer, 25)
-    assert failing_class_by(bench, []) != ""
+    plain = explanation_of(part("sum"))
+    assert failing_class_of(bench, plain) != ""
     unnamed = stub(lambda own, edits: (own["sum"] + ((own["a"] + own["sum"]) % 25 == 3)) % 25, 25)
-    assert "25 of 625 inputs are clearly" in failing_class_by(unnamed, [])
+    assert "25 of 625 inputs are clearly" in failing_class_of(unnamed, plain)
     none = Program("none", bench.program.steps, ((None,),))
-    assert failing_class_by(bench.under(none), []) == ""  # it gives no answer
+    assert failing_class_of(bench.under(none), plain) == ""  # it gives no answer
     bench.__dict__["slices"] = [slice(0, 3), slice(3, 25)]
-    assert failing_class_by(bench, []) == ""
+    assert failing_class_of(bench, plain) == ""
     still = stub(lambda own, edits: (own["sum"] + (own["a"] == 3)) % 25, 25)
     found = audit_on(still, Explanation("e", still.program, (part("sum"),)))
     assert found.standing == "wrong" and "a == 3" not in found.reason

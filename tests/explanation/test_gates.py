@@ -202,11 +202,8 @@ def idle(own: dict[str, Any], edits: list[Any]) -> Any:
 
 def asked(made: Any, bench: Stub, *parts: Part, nulls: Sequence[Part] = ()) -> list[Test]:
     """The tests that `made` makes of parts under the program of a bench."""
-    fits, beside = (
-        {str(one): bench.fit(one) for one in some if one.features is not None}
-        for some in (parts, nulls)
-    )
-    return made(bench, Explanation("e", bench.program, parts), fits, beside)
+    explanation = Explanation("e", bench.program, parts)
+    return made(bench, explanation, bench.fits(parts), bench.fits(nulls))
 
 
 def test_exchanges_count_where_the_answer_changes() -> None:
