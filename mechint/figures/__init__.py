@@ -8,7 +8,7 @@
     ).save("embedding.pdf")
 
 `lines`, `bars`, `scatter`, `histogram` show numbers against numbers; `between` one number among
-others; `heatmap`, `image_grid`, `attention` show matrices; `graph` a flow; `stacked` has panels on
+others; `heatmap`, `attention` show matrices; `graph` a flow; `stacked` has panels on
 one axis, `beside` puts figures side by side, `stepped` a slider over steps. Builders take tensors,
 arrays or lists, and want a title, a caption, and axis titles with units in brackets. A caption can
 be given per verdict of the finding that it belongs to.
@@ -23,7 +23,6 @@ from mechint.figures.build import (
     graph,
     heatmap,
     histogram,
-    image_grid,
     lines,
     scatter,
     stacked,
@@ -51,7 +50,6 @@ __all__ = [
     "graph",
     "heatmap",
     "histogram",
-    "image_grid",
     "lines",
     "scatter",
     "stacked",

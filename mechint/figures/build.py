@@ -337,44 +337,6 @@ def heatmap(
     return _plot("matrix", title, caption, layers, *axes, (), equal=square, size=size)
 
 
-def image_grid(
-    panels: Mapping[str, Any],
-    *,
-    title: str,
-    x_title: str,
-    y_title: str,
-    z_title: str,
-    caption: Caption,
-    columns: int | None = None,
-    diverging: bool = False,
-    limits: tuple[float, float] | None = None,
-) -> Figure:
-    """Small multiples: matrices under one color scale, one panel per head, neuron or layer.
-
-    Args:
-        panels: name → matrix (rows, columns) each, row 0 on top.
-        columns: panels per line; when None, up to four.
-        limits: as for `heatmap`.
-    """
-    matrices = {name: _matrix(panel) for name, panel in panels.items()}
-    assert matrices, "no panel"
-    every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
-    kind: Any = "diverging" if diverging else "sequential"
-    scale = _scale(every, z_title, kind, limits)
-    shown = [
-        Plot(
-            Axis(x_title),
-            Axis(y_title, reverse=True),
-            [Layer("matrix", z=numbers(matrix, 4), scale=scale)],
-            title=name,
-            equal=True,
-        )
-        for name, matrix in matrices.items()
-    ]
-    across = columns or min(4, len(matrices))
-    return _made("matrix", title, caption, shown, columns=max(across, 1))
-
-
 def beside(*figures: Figure) -> Figure:
     """Figures side by side in one, under the first one's title, with their captions in turn; those
     that are a sentence add theirs alone. Panels are titled, and the first one's color scale is the

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from mechint.errors import ParameterError
 from mechint.figures.interactive import page_of, specification
-from mechint.figures.parts import Axis, Plot
+from mechint.figures.parts import Plot
 from mechint.figures.static import drawing, inline_svg
-from mechint.system.files import csv_text, write_bytes, write_text
-from mechint.system.jsonable import from_jsonable, without_defaults
+from mechint.system.files import write_bytes, write_text
+from mechint.system.jsonable import from_jsonable, to_jsonable
 
 Kind = Literal[
     "lines", "bars", "dots", "histogram", "matrix", "panels", "attention", "graph", "sentence"
@@ -49,7 +49,7 @@ class Figure:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` gives an equal figure."""
-        return without_defaults(self)
+        return to_jsonable(dataclasses.asdict(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Figure:
@@ -71,7 +71,7 @@ class Figure:
 
         Args:
             path: ``.svg``, ``.pdf`` or ``.png`` for a paper, ``.html`` for a page that opens
-                offline, ``.csv`` for the numbers, ``.json`` for the figure as data.
+                offline, ``.json`` for the figure as data.
             width, height: of the drawing in inches: 5.5 is the text of a one-column journal, 3.25
                 one of two columns. The height follows from the figure when None.
 
@@ -80,32 +80,20 @@ class Figure:
             RunError: `path` cannot be written.
         """
         path = Path(path)
-        endings = (".svg", ".pdf", ".png", ".html", ".csv", ".json")
+        endings = (".svg", ".pdf", ".png", ".html", ".json")
         if path.suffix not in endings:
             raise ParameterError(
                 f"{path}: ending {path.suffix!r}: expected one of {', '.join(endings)}"
             )
         if not 1 <= width <= 40 or (height is not None and not 1 <= height <= 40):
             raise ParameterError(f"{path}: width={width}, height={height}: expected 1 to 40 inches")
-        if path.suffix == ".csv":
-            write_text(path, self.to_csv())
-        elif path.suffix == ".json":
+        if path.suffix == ".json":
             write_text(path, json.dumps(self.to_dict()))
         elif path.suffix == ".html":
             write_text(path, page_of(self))
         else:
             write_bytes(path, drawing(self, path.suffix[1:], width, height))
         return path
-
-    def to_csv(self) -> str:
-        """The numbers, one row per mark or cell; columns have the names of the axes.
-
-        >>> from mechint import figures
-        >>> figures.lines([1, 2], {"a": [0.5, 1]}, title="T", x_title="step", y_title="loss (nats)",
-        ...     caption="C").to_csv().splitlines()
-        ['series,step,loss (nats)', 'a,1,0.5', 'a,2,1']
-        """
-        return csv_text(list(_rows(self)))
 
     @property
     def wide(self) -> bool:
@@ -136,55 +124,3 @@ class Figure:
         held = html.escape(page_of(self), quote=True)
         size = 'width="100%" height="560" style="border:0"'
         return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
-
-
-def _rows(figure: Figure) -> list[dict[str, Any]]:
-    """A mapping per mark or cell: name of a column → value."""
-    if figure.view is not None:
-        return _view_rows(figure.view)
-    rows: list[dict[str, Any]] = []
-    for panel in figure.plots:
-        x, y = panel.x.title or "x", panel.y.title or "y"
-        y = f"{y} (rows)" if x == y else y
-        several = {"panel": panel.title} if panel.title else {}
-        for layer in panel.layers:
-            if layer.kind == "matrix":
-                title = layer.scale.title if layer.scale else "value"
-                for place, line in enumerate(layer.z or ()):
-                    for column, value in enumerate(line):
-                        cell = {x: _named(panel.x, column), y: _named(panel.y, place)}
-                        rows.append({**several, **cell, title: value})
-                continue
-            names = {"series": layer.name} if layer.name else {}
-            more: dict[str, Sequence[Any] | None] = {
-                "name": layer.text,
-                "low": layer.low,
-                "high": layer.high,
-                layer.scale.title if layer.scale else "value": layer.values,
-            }
-            for place, (at, on) in enumerate(zip(layer.x, layer.y, strict=True)):
-                row = {**several, **names, x: _named(panel.x, at), y: _named(panel.y, on)}
-                row |= {key: held[place] for key, held in more.items() if held is not None}
-                rows.append(row)
-    return rows
-
-
-def _named(axis: Axis, at: Any) -> Any:
-    if axis.names is None or not isinstance(at, int) or not 0 <= at < len(axis.names):
-        return at
-    return axis.names[at]
-
-
-def _view_rows(view: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All weights of an attention view at its last step."""
-    rows = []
-    for example, heads in zip(view["examples"], view["frames"][-1], strict=True):
-        tokens = example["tokens"]
-        for head, weights in zip(view["heads"], heads, strict=True):
-            for place, weight in enumerate(weights):
-                query, key = divmod(place, len(tokens))
-                row = {"example": example["name"], "head": head, "query": query, "key": key}
-                rows.append(
-                    {**row, "from": tokens[query], "to": tokens[key], "attention (0–1)": weight}
-                )
-    return rows

@@ -47,24 +47,6 @@ def to_jsonable(value: Any) -> Any:
     return str(value)
 
 
-def without_defaults(value: Any) -> Any:
-    """`value` as JSON values, with dataclasses as mappings of the fields that differ from their
-    default.
-    """
-    if dataclasses.is_dataclass(value):
-        parts = ((one, getattr(value, one.name)) for one in dataclasses.fields(value))
-        return {
-            one.name: without_defaults(part)
-            for one, part in parts
-            if part != one.default and (one.default is None or part not in ([], {}, ()))
-        }
-    if isinstance(value, Mapping):
-        return {str(key): without_defaults(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_defaults(part) for part in value]
-    return to_jsonable(value)
-
-
 def from_jsonable(kind: Any, value: Any) -> Any:
     """The value of type `kind` that JSON values stand for: a dataclass, a number, or mappings,
     sequences, tuples and unions of these.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,14 +45,24 @@ def layouts(rows: Rows) -> Figure:
         f"up to x → ux ({agreement(fitted):.2f})": fitted.mean(0),
         f"mean of mixtures ({agreement(mixed):.2f})": mixed.mean(0),
     }
-    return figures.image_grid(
-        {name: one / np.abs(one).max() for name, one in panels.items()},
+    drawn = [
+        figures.heatmap(
+            matrix / np.abs(matrix).max(),
+            title=name,
+            x_title="digit",
+            y_title="digit",
+            z_title="similarity beyond isotropy (share of the largest)",
+            diverging=True,
+            square=True,
+            caption="",
+        )
+        for name, matrix in panels.items()
+    ]
+    return replace(
+        figures.beside(*drawn),
         title="Each model of sums alone has its own copy of one layout",
-        x_title="digit",
-        y_title="digit",
-        z_title="similarity beyond isotropy (share of the largest)",
-        diverging=True,
         columns=2,
+        size=None,
         caption=f"{len(alone)} models of sums that learned, {len(mixed)} mixtures, 32 wide. "
         "Averaging hides the copies, relabeling the digits x → ux lines them up; in "
         "brackets: how far models agree.",
