@@ -7,6 +7,8 @@ comparison_text([a, b], 100)      models side by side
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -18,6 +20,7 @@ from mechint.probe.text import (
     MIN_WIDTH,
     NAME_WIDTH,
     finding_lines,
+    styled,
     summary_lines,
     wrap_line,
 )
@@ -53,7 +56,6 @@ def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
 def account_text(account: Account, width: int = 100) -> Text:
     """The account of one model as styled text of at most `width` columns."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
-    out = Text()
     lines: list[tuple[str, str]] = []
     # what was looked for in vain goes before evidence, and evidence before the summary
     for most, looked_for, summary in (
@@ -63,11 +65,7 @@ def account_text(account: Account, width: int = 100) -> Text:
         lines = list(_account_lines(account, width, most, looked_for, summary))
         if len(lines) <= MAX_LINES:
             break
-    for line, style in lines:
-        out.append(line.rstrip(), style or None)
-        out.append("\n")
-    out.rstrip()
-    return out
+    return styled(lines)
 
 
 def _account_lines(
@@ -142,45 +140,33 @@ def _count(number: int) -> str:
 
 def comparison_text(accounts: Sequence[Account], width: int = 100, said: str = "") -> Text:
     """Several accounts side by side: verdicts first, what is `said` of both, then what differs."""
-    from pathlib import PurePath
-
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
-    labels = [chr(ord("A") + place) for place in range(len(accounts))]
-    out = Text()
-
-    def add(text: str, style: str = "", indent: str = "  ") -> None:
-        for line, look in wrap_line(text, width, style, indent):
-            out.append(line.rstrip() + "\n", look or None)
-
-    names = [PurePath(one.path).stem or one.title for one in accounts]
+    letters = ascii_uppercase[: len(accounts)]
+    lines: list[tuple[str, str]] = []
+    names = [PurePath(account.path).stem or account.title for account in accounts]
     if len(set(names)) < len(names):  # ckpt.pt of two runs
-        names = [PurePath(one.path).parent.name or one.title for one in accounts]
-    for label, one in zip(labels, accounts, strict=True):
-        add(f"{label}  {_heading(one)}", "bold", "   ")
-    for label, name, one in zip(labels, names, accounts, strict=True):
-        right = ", ".join(percent(row.accuracy) for row in one.quality[:MAX_QUALITY])
-        add(
-            f"{label}  {one_line(name, 80)}   {one.title}   accuracy {right or 'unknown'}",
-            "",
-            "   ",
-        )
-    if said:
-        add(said, "", "   ")
-    out.append("\n")
+        names = [PurePath(account.path).parent.name or account.title for account in accounts]
+    for letter, account in zip(letters, accounts, strict=True):
+        lines += wrap_line(f"{letter}  {_heading(account)}", width, "bold", "   ")
+    for letter, name, account in zip(letters, names, accounts, strict=True):
+        right = ", ".join(percent(row.accuracy) for row in account.quality[:MAX_QUALITY])
+        about = f"{one_line(name, 80)}   {account.title}   accuracy {right or 'unknown'}"
+        lines += wrap_line(f"{letter}  {about}", width, "", "   ")
+    lines += [*(wrap_line(said, width, "", "   ") if said else ()), ("", "")]
     if rows := compared_rows(accounts):
         from rich.console import Console
         from rich.table import Table
 
         grid = Table(box=None, header_style="dim", padding=(0, 1))
-        for label in ("", *labels):
-            grid.add_column(label, overflow="fold")
+        for letter in ("", *letters):
+            grid.add_column(letter, overflow="fold")
         for name, values in rows:
             grid.add_row(name, *values)
         screen = Console(width=width)
         with screen.capture() as drawn:
             screen.print(grid)
-        out.append("\n".join(line.rstrip() for line in drawn.get().splitlines()))
-    return out
+        lines += ((line, "") for line in drawn.get().splitlines())
+    return styled(lines)
 
 
 def compared_rows(accounts: Sequence[Account]) -> list[tuple[str, list[str]]]:
@@ -201,12 +187,11 @@ def compared_rows(accounts: Sequence[Account]) -> list[tuple[str, list[str]]]:
         values = [text.get(name, "–") for text in texts]
         if len(set(values)) > 1:
             rows.append((name, values))
-    probes = dict.fromkeys(name for one in accounts for name in one.results)
-    for probe in probes:
-        held = [one.results.get(probe) for one in accounts]
+    for probe in dict.fromkeys(name for account in accounts for name in account.results):
+        results = [account.results.get(probe) for account in accounts]
         values = [
             "not run" if result is None else f"{MARKS[result.verdict]} {result.headline}"
-            for result in held
+            for result in results
         ]
         if len(set(values)) > 1:
             rows.append((probe, values))

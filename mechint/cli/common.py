@@ -26,7 +26,7 @@ from click.shell_completion import CompletionItem
 from mechint.config.settings import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
-from mechint.registry.plugins import load_plugin
+from mechint.registry.plugins import load_plugins
 from mechint.system.progress import command_lines, echo, leave_unread
 from mechint.system.progress import print_line as print_error
 
@@ -253,8 +253,7 @@ PLUGINS = "mechint.registry.plugins"
 def _load_plugins(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
     if not ctx.resilient_parsing:  # completion runs nobody's file
         ctx.meta[PLUGINS] = values
-        for value in values:
-            load_plugin(value)
+        load_plugins(values)
 
 
 def path_option(*names: str, help: str, metavar: str = "FILE", **more: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,29 +45,25 @@ def result_text(result: ProbeResult, width: int = 100) -> Text:
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     lines = [*wrap_line(f"{result.probe}: {result.question}", width, "bold"), ("", "")]
     lines += [(line, "") for line in summary_lines(result, width)]
-    for finding in sorted(result.findings, key=lambda one: rank(one.verdict)):
+    for finding in sorted(result.findings, key=lambda finding: rank(finding.verdict)):
         lines += finding_lines(result.probe, finding, width)
     for question, reason in result.not_asked:
         lines += wrap_line(f"  not asked: {question}: {reason}", width, "dim", "    ")
-    return Text("\n").join(Text(line.rstrip(), style) for line, style in lines)
+    return styled(lines)
 
 
 def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
     """Every finding with its details, and every number of every probe with its null."""
-    out = Text()
+    lines: list[tuple[str, str]] = []
     for name, result in results.items():
-        out.append("\n")
-        for line, style in wrap_line(f"{name}  {result.question}", width, "bold cyan"):
-            out.append(f"{line}\n", style)
+        lines += [("", ""), *wrap_line(f"{name}  {result.question}", width, "bold cyan")]
         for finding in result.findings:
-            for line, style in finding_lines("", finding, width):
-                out.append(line.rstrip() + "\n", style)
+            lines += finding_lines("", finding, width)
             for label, value in finding.details.items():
-                for part, _ in wrap_line(f"{'':15}{label}: {_cell(value)}", width, "", " " * 17):
-                    out.append(part + "\n", "dim")
+                lines += wrap_line(f"{'':15}{label}: {_cell(value)}", width, "dim", " " * 17)
         if (by_head := result.arrays.get("by_head")) is not None:
             label = result.units.get("by_head", "")
-            out.append("".join(f"{line}\n" for line in head_lines(by_head, label, width)))
+            lines += ((line, "") for line in head_lines(by_head, label, width))
         for metric, value in result.metrics.items():
             null = result.null.get(metric)
             unit = f" {result.units[metric]}" if metric in result.units else ""
@@ -77,10 +73,13 @@ def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
                 tested = "" if null.observed == value else f"{short(null.observed)} against "
                 spread = f"{short(null.mean)} ± {short(null.std)}"
                 line += f"   {tested}null {spread} ({null.how})   {null.p_text}"
-            for part, _ in wrap_line(line, width, "", indent="      "):
-                out.append(part + "\n")
-    out.rstrip()
-    return out
+            lines += wrap_line(line, width, "", indent="      ")
+    return styled(lines)
+
+
+def styled(lines: Iterable[tuple[str, str]]) -> Text:
+    """Lines, each with its style, as one text."""
+    return Text("\n").join(Text(line.rstrip(), style) for line, style in lines)
 
 
 def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,11 +79,9 @@ def given_plugins() -> list[str]:
     return json.loads(os.environ.get(PLUGINS, "[]"))
 
 
-def load_given_plugins() -> None:
-    """Register, in a worker, what the process that started it was given; raises as `load_plugin`
-    does.
-    """
-    for text in given_plugins():
+def load_plugins(texts: Sequence[str]) -> None:
+    """Register several, as of the process that started a worker; raises as `load_plugin` does."""
+    for text in texts:
         load_plugin(text)
 
 

@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mechint.report._render import render, slug
-from mechint.report.comparison import comparison_page
 from mechint.report.gallery import build_gallery
 from mechint.report.outputs import check_writable
-from mechint.report.page import Page, Section, page_of, section_of, training_section
+from mechint.report.page import (
+    Page,
+    Section,
+    comparison_page,
+    page_of,
+    section_of,
+    training_section,
+)
 from mechint.system.files import write_text
 
 if TYPE_CHECKING:

@@ -25,9 +25,8 @@ from mechint.explanation.text import beside, legend, shown_tests
 from mechint.figures import interactive
 from mechint.figures.figure import Figure
 from mechint.figures.theme import COLORS, NULL, finite, numbers
-from mechint.probe.results import Null, Table, to_jsonable
+from mechint.probe.results import Null, PaperClaim, Table, to_jsonable
 from mechint.probe.text import MARKS
-from mechint.report.claims import claim_strip, reason_of
 from mechint.report.page import Page
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -77,7 +76,7 @@ def render(
             views=views,
             nulls={section.title: list(section.nulls) for section in page.sections},
             around=around or {},
-            figure=_Numbered(),
+            number=itertools.count(1).__next__,  # figures are numbered as they stand
             policy=content_policy(
                 [text for text in (inline, *map(asset, own)) if text], beside=bool(plotly)
             ),
@@ -88,18 +87,6 @@ def render(
 def _figures(page: Page) -> list[Figure]:
     sections = [figure for one in page.sections for figure in one.figures.values()]
     return [*([page.hero] if page.hero else []), *page.figures.values(), *sections]
-
-
-class _Numbered:
-    """Draws the figures of one page, numbered in the order in which they stand."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, figure: Figure) -> Markup:
-        """The element of a figure."""
-        self.count += 1
-        return Markup(interactive.element(figure, f"f{self.count}"))  # escaped there
 
 
 def content_policy(scripts: Sequence[str], *, beside: bool) -> str:
@@ -145,6 +132,7 @@ def environment() -> jinja2.Environment:
     made.filters |= {
         "show": show,
         "rows": _rows,
+        "element": lambda figure, name: Markup(interactive.element(figure, name)),  # escaped there
         "flat": flat,
         "held": _held,
         "is_short": _is_short,
@@ -331,3 +319,83 @@ def slug(text: str) -> str:
     if len(name.encode()) <= MAX_SLUG:
         return name
     return f"{name[: MAX_SLUG // 4]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+# --- a claim of a study as a picture --------------------------------------------------------------
+BAR = re.compile(r"(above|below|from) (-?[\d.]+)(?: to (-?[\d.]+))?; control")
+THEIRS = re.compile(r"(?:exponent|correlation|accuracy) (-?\d+(?:\.\d+)?)")
+"""Numbers of a paper that are of the same quantity as ours."""
+MAX_WORDS = 10
+"""Words of a reason."""
+CLAIM_WIDTH, CLAIM_HEIGHT = 230, 34
+
+
+def bar_of(claim: PaperClaim) -> tuple[float, float]:
+    """The values that support a claim, by its criterion; everything where it states none.
+
+    >>> bar_of(PaperClaim("s", "a", "", criterion="a share above 0.4; control: some"))
+    (0.4, inf)
+    """
+    found = BAR.search(claim.criterion)
+    if found is None:
+        return -math.inf, math.inf
+    low = float(found[2])
+    if found[1] == "from":
+        return low, float(found[3])
+    return (low, math.inf) if found[1] == "above" else (-math.inf, low)
+
+
+def claim_strip(claim: PaperClaim) -> Markup:
+    """Our value with its 95% interval against the bar, the part that supports the claim shaded; the
+    paper's number a tick below, where it is of the same quantity. Empty without a value.
+    """
+    if claim.value is None or not math.isfinite(claim.value):
+        return Markup("")
+    bar, ends = bar_of(claim), [end for end in claim.interval or () if math.isfinite(end)]
+    theirs = THEIRS.search(claim.theirs)
+    paper = float(theirs[1]) if theirs else None
+    held = [claim.value, *ends, *filter(math.isfinite, bar), *([] if paper is None else [paper])]
+    low, high = min(held), max(held)
+    room = 0.12 * ((high - low) or abs(high) or 1.0)
+    low, high = low - room, high + room
+
+    def at(value: float) -> float:
+        return round(CLAIM_WIDTH * (min(max(value, low), high) - low) / (high - low), 1)
+
+    left, right = (at(end) for end in bar)
+    parts = [f'<rect x="{left}" y="6" width="{right - left:.1f}" height="14" class="inside"/>']
+    for end in filter(math.isfinite, bar):
+        parts.append(f'<line x1="{at(end)}" x2="{at(end)}" y1="3" y2="23" class="bar-line"/>')
+        parts.append(f'<text x="{at(end)}" y="33" text-anchor="middle">{end:g}</text>')
+    if claim.interval is not None:
+        first, last = (at(end) for end in claim.interval)
+        parts.append(f'<line x1="{first}" x2="{last}" y1="13" y2="13" class="reach"/>')
+    parts.append(f'<circle cx="{at(claim.value)}" cy="13" r="4" fill="{COLORS[1]}"/>')
+    if paper is not None:
+        x = at(paper)
+        parts.append(f'<path d="M{x} 16l4 8h-8z" class="paper"><title>the paper</title></path>')
+    said = f"here {claim.ours}; supported where {claim.criterion.partition('; control')[0]}"
+    said += "" if paper is None else f"; the paper {paper:g}"
+    return Markup(
+        f'<svg class="claim" viewBox="0 0 {CLAIM_WIDTH} {CLAIM_HEIGHT}" width="{CLAIM_WIDTH}" '
+        f'height="{CLAIM_HEIGHT}" '
+        f'role="img" aria-label="{escape(said)}">{"".join(parts)}</svg>'
+    )
+
+
+def reason_of(claim: PaperClaim) -> str:
+    """The reason of an open verdict, in ten words; "" of a decided one.
+
+    >>> reason_of(PaperClaim("s", "a", "", verdict="inconclusive", control="failed: 3 of 8"))
+    'control failed: 3 of 8'
+    """
+    if claim.verdict not in ("inconclusive", "not run"):
+        return ""
+    if claim.control.startswith("failed"):
+        said = f"control {claim.control}"
+    elif claim.value is not None:
+        said = "the interval crosses the bar"
+    else:
+        said = claim.note
+    words = said.split()
+    return " ".join(words[:MAX_WORDS]) + (" …" if len(words) > MAX_WORDS else "")

@@ -8,10 +8,12 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from mechint.account.account import accounts_json
-from mechint.account.terminal import quality_text
+from mechint.account.terminal import compared_rows, quality_text
 from mechint.config import assignment
 from mechint.config.settings import set_options
 from mechint.explanation.text import by_answer
@@ -279,3 +281,58 @@ def _facts(account: Account, provenance: Mapping[str, Any]) -> dict[str, str]:
         "mechint": str(provenance.get("mechint") or ""),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+# --- accounts side by side ------------------------------------------------------------------------
+def comparison_page(accounts: Sequence[Account], command: str = "", said: str = "") -> Page:
+    """The page of several accounts: verdicts first, what is `said` of their programs, then what
+    differs, then each one's hero.
+    """
+    named = dict(zip(ascii_uppercase, accounts, strict=False))
+    titles = {
+        letter: f"{letter}: {PurePath(account.path).stem or account.title}"
+        for letter, account in named.items()
+    }
+    rows = compared_rows(accounts)
+    columns = {"measure": [name for name, _ in rows]}
+    for place, title in enumerate(titles.values()):
+        columns[title] = [values[place] for _, values in rows]
+    heroes = {letter: _heroes(account) for letter, account in named.items()}
+    figures = {  # those of one probe beside each other, where every model has it
+        f"{letter} {name}": replace(drawn[name], title=f"{letter}: {drawn[name].title}")
+        for name in heroes["A"]
+        for letter, drawn in heroes.items()
+        if all(name in other for other in heroes.values())
+    }
+    quality = {letter: quality_text(account.quality, ", ") for letter, account in named.items()}
+    answers = [
+        Section(
+            titles[letter],
+            lead=account.verdict,
+            paragraphs=[account.path, *quality[letter]],
+            findings=[finding for _, finding in account.evidence],
+        )
+        for letter, account in named.items()
+    ]
+    verdicts = [f"{letter}: {account.verdict}" for letter, account in named.items()]
+    same = len({account.verdict for account in accounts}) == 1
+    differ = Table(columns, "text metrics and numbers that differ")
+    return Page(
+        " and ".join(dict.fromkeys(account.title for account in accounts)),
+        [Section("Side by side", lead=said, figures=figures, tables={"both": differ}), *answers],
+        kicker="comparison",
+        quality=[f"{titles[letter]}; {'; '.join(lines)}" for letter, lines in quality.items()],
+        verdict=accounts[0].verdict if same else "\n".join(verdicts),
+        probes=list(dict.fromkeys(name for account in accounts for name in account.results)),
+        command=command,
+    )
+
+
+def _heroes(account: Account) -> dict[str, Figure]:
+    """The hero of each result, that of the leading one first."""
+    order = sorted(account.results.values(), key=lambda result: -result.lead_rank)
+    return {
+        result.probe: result.figures[result.hero].for_verdict(result.verdict)
+        for result in order
+        if result.hero in result.figures and result.figures[result.hero].plots
+    }

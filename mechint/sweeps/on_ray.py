@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, RunError
-from mechint.registry.plugins import given_plugins, load_plugin
+from mechint.registry.plugins import given_plugins, load_plugins
 from mechint.sweeps.directory import PLAN, rows_of, run_group
 from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.parallel import interruptible
@@ -85,8 +85,7 @@ def _work(group: RunGroup, out: Path, device: str, plugins: Sequence[str]) -> tu
             f"executor ray: {platform.node()} does not see {out}; choose an --out on a file system "
             "that all nodes share"
         )
-    for text in plugins:
-        load_plugin(text)
+    load_plugins(plugins)
     return ray.get_runtime_context().get_node_id(), run_group(group, out, device)
 
 

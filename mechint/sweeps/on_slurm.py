@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import ParameterError, RunError
-from mechint.registry.plugins import given_plugins, load_plugin
+from mechint.registry.plugins import given_plugins, load_plugins
 from mechint.sweeps.directory import run_group
 from mechint.sweeps.planning import Row, RunGroup
 from mechint.system.parallel import interruptible
@@ -31,8 +31,7 @@ class SweepTask:
         self.plugins = given_plugins()
 
     def __call__(self) -> list[Row]:
-        for text in self.plugins:
-            load_plugin(text)
+        load_plugins(self.plugins)
         rows: list[Row] = []
         with interruptible() as interrupted:
             for group in self.groups:

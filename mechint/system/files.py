@@ -116,16 +116,8 @@ def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
         return None
     import yaml
 
-    def read() -> Any:
-        try:
-            return yaml.safe_load(data)
-        except (ValueError, RecursionError):
-            raise
-        except Exception as damaged:  # of its constructors: `!!bool x` is a KeyError, say
-            raise ValueError(f"{damaged}" or "a value that its type does not have") from damaged
-
     data = read_bytes(path, MAX_YAML, error)
-    return _parsed(read, path, "YAML", error)
+    return _parsed(lambda: yaml.safe_load(data), path, "YAML", error)
 
 
 def _parsed(read: Callable[[], Any], path: str | Path, kind: str, error: type[MechintError]) -> Any:
@@ -133,7 +125,7 @@ def _parsed(read: Callable[[], Any], path: str | Path, kind: str, error: type[Me
         value = read()
     except RecursionError as damaged:
         raise error(f"{path}: cannot be read as {kind}: nested too deep") from damaged
-    except ValueError as damaged:
+    except Exception as damaged:  # YAML's constructors raise others than ValueError, too
         text = " ".join(str(damaged).split())[:160]
         raise error(f"{path}: cannot be read as {kind}: {text}") from damaged
     check_nesting(value, path, error)

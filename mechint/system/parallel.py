@@ -231,8 +231,8 @@ def _listen(pipe: Connection, stopping: threading.Event) -> None:
 
 
 def _work(job: bytes) -> Any:
-    from mechint.registry.plugins import load_given_plugins
+    from mechint.registry.plugins import given_plugins, load_plugins
 
-    load_given_plugins()  # before the job is read: it may hold a plug-in's task
+    load_plugins(given_plugins())  # before the job is read: it may hold a plug-in's task
     function, arguments = pickle.loads(job)  # noqa: S301
     return function(*arguments)

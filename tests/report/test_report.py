@@ -27,8 +27,7 @@ from mechint.report import (
     render,
     write_report,
 )
-from mechint.report._render import null_strip
-from mechint.report.claims import claim_strip
+from mechint.report._render import claim_strip, null_strip
 from mechint.report.page import explanation_section
 
 WORDS: dict[str, Any] = {"title": "Spectrum", "x_title": "frequency", "y_title": "share (0–1)"}
