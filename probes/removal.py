@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,15 @@ from torch import Tensor
 from mechint.decide import Claim
 from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
-from mechint.models.at_positions import after_last_mlp, supports
-from mechint.models.protocol import run_hooked
+from mechint.interventions import Compute, EditedRuns, Mean, Site
+from mechint.interventions.runs import At
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null
+from mechint.probes._effects import Cases
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import slices
-from mechint.task import LOSS, answer_scores, rng
+from mechint.task import LOSS, Task, answer_scores, rng
 
 ALPHA = 0.01
 """Level at which removals are held against random ones."""
@@ -77,21 +78,10 @@ class EmbeddingRemoval:
     @cached_property
     def _tables(self) -> list[Float[Tensor, "token pos d_embed"]]:
         """The value of ``hook_embed`` for each token of each list, at every position."""
-        subject = self.subject
-        tables = []
-        for tokens in self.operands:
-            rows = subject.data[torch.zeros(len(tokens), dtype=torch.int64)]
-            column = torch.tensor(tokens, device=subject.device)
-            everywhere = column[:, None].expand_as(rows.tokens).contiguous()
-            found: list[Tensor] = []
-
-            def keep(activation: Tensor, hook: Any, found: list[Tensor] = found) -> None:
-                found.append(activation.detach())
-
-            with torch.no_grad():
-                run_hooked(subject.model, everywhere, [("hook_embed", keep)])
-            tables.append(torch.cat(found))
-        return tables
+        model, n_ctx = self.subject.model, self.subject.data.tokens.shape[1]
+        columns = [torch.tensor(tokens, device=self.subject.device) for tokens in self.operands]
+        every = [column[:, None].repeat(1, n_ctx) for column in columns]  # (token, pos)
+        return [EditedRuns(model, one, one[:, 0] * 0).recorded("hook_embed") for one in every]
 
     def logits(
         self, directions: Float[np.ndarray, "removal direction element"]
@@ -102,54 +92,56 @@ class EmbeddingRemoval:
             DataError: no token of the operands is in the data, or ``hook_embed`` depends on more
                 than token and position, so that nothing, or something else, would be removed.
         """
-        subject, n = self.subject, len(self.subject.data)
+        subject, operands = self.subject, [token for tokens in self.operands for token in tokens]
+        if not bool(np.isin(subject.data.tokens.cpu(), operands).any()):
+            raise DataError("no operand's token is in the data: nothing to remove")
         basis = torch.tensor(np.asarray(directions), device=subject.device, dtype=torch.float64)
         onto = basis.mT @ basis  # (removal, element, element)
-        at_answer = self._at_answer(onto)
+        at_answer = self._at_answer(onto) if len(set(operands)) == len(operands) else None
         if at_answer is not None:
             return at_answer
         removed = [
             torch.einsum("ref,fpd->repd", onto, table.double()).to(table.dtype)
             for table in self._tables
         ]
-        rows = torch.arange(n * len(basis), device=subject.device)
-        parts, changed = list[Tensor](), 0
-        for part in slices(len(rows), subject.chunk):
-            data, removal = subject.data[rows[part] % n], rows[part] // n
+        cases = Cases(
+            subject, subject.data.tokens[subject.answer_examples], subject.answer_positions
+        )
+        parts = []
+        for _, runs, inputs, _ in cases.parts():
+            edit = partial(self._project, runs, removed)
+            edits = [Compute(Site("hook_embed"), partial(edit, r)) for r in range(len(onto))]
+            parts.append(runs.under(edits, inputs))
+        return torch.cat(parts, 1)
 
-            def remove(
-                activation: Tensor, hook: Any, seen: Tensor = data.tokens, removal: Tensor = removal
-            ) -> Tensor:
-                nonlocal changed
-                activation = activation.clone()
-                for tokens, table, change in zip(self.operands, self._tables, removed, strict=True):
-                    element = _elements(tokens, seen[:, : activation.shape[1]])
-                    row, pos = torch.nonzero(element >= 0, as_tuple=True)
-                    chosen = element[row, pos]
-                    own = table[chosen, pos]
-                    _check_same(activation[row, pos], own)
-                    activation[row, pos] = own - change[removal[row], chosen, pos]
-                    changed += len(row)
-                return activation
-
-            parts.append(subject.logits(data, hooks=[("hook_embed", remove)]))
-        if not changed:
-            raise DataError("no operand's token is in the data: nothing to remove")
-        return torch.cat(parts).unflatten(0, (len(basis), -1))
+    def _project(
+        self,
+        runs: EditedRuns,
+        removed: Sequence[Float[Tensor, "removal element pos d_embed"]],
+        index: int,
+        part: Float[Tensor, "case pos d_embed"],
+        at: At,
+    ) -> Float[Tensor, "case pos d_embed"]:
+        """The embeddings with the directions of the removal `index` taken out of the operands."""
+        seen, places = at.window(runs.tokens)[:, : part.shape[1]], at.positions
+        for tokens, table, change in zip(self.operands, self._tables, removed, strict=True):
+            element = _elements(tokens, seen)
+            row, column = torch.nonzero(element >= 0, as_tuple=True)
+            chosen, pos = element[row, column], places[row, column]
+            _check_same(part[row, column], table[chosen, pos])
+            part[row, column] = table[chosen, pos] - change[index, chosen, pos]
+        return part
 
     def _at_answer(
         self, onto: Float[Tensor, "removal element element"]
     ) -> Float[Tensor, "removal row d_vocab_out"] | None:
         """`logits` as those of other embeddings W_E, computed at the answer alone; None for a model
-        or operands that this cannot express.
+        that this cannot express.
         """
-        operands = [token for tokens in self.operands for token in tokens]
         own = getattr(self.subject.model, "W_E", None)
-        if own is None or len(set(operands)) < len(operands):
+        if own is None:
             return None
         own = own.detach()
-        if not bool(np.isin(self.subject.data.tokens.cpu(), operands).any()):
-            return None  # whose error is that of `logits`
         tables = own.repeat(len(onto), 1, 1)
         for tokens in map(list, self.operands):
             change = torch.einsum("ref,fd->red", onto, own[tokens].double())
@@ -217,35 +209,21 @@ def losses_at_mean(
     sets: Sequence[Int[np.ndarray, " _chosen"]],
 ) -> Float[np.ndarray, " set"]:
     """`mean_loss` with each set of neurons of `hook` at their `mean`, at every position."""
-    n, losses = len(subject.data), list[float]()
-    block = hook.removesuffix(".mlp.hook_post")
-    if supports(subject.model, [hook]) and block == f"blocks.{subject.model.config.depth - 1}":
-        # what the answer reads of the last MLP is its own position
-        stream = f"{block}.hook_resid_post"
-        found = subject.activations([hook, stream], at="answer")
-        change = mean.to(found[hook].dtype) - found[hook]
-        for neurons in map(torch.from_numpy, sets):
-            added = change[:, neurons.to(change.device)]
-            logits = after_last_mlp(subject.model, found[stream], neurons, added)
-            losses.append(mean_loss(subject, logits))
-        return np.array(losses)
-    for some in slices(len(sets), max(1, ROWS_AT_ONCE // n)):
-        held = torch.zeros(len(sets[some]), len(mean), dtype=torch.bool, device=subject.device)
-        for row, neurons in zip(held, sets[some], strict=True):
-            row[torch.from_numpy(neurons)] = True
-        rows = torch.arange(n * len(held), device=subject.device)
-        parts = []
-        for part in slices(len(rows), subject.chunk):
-            own = held[rows[part] // n][:, None]  # (row, 1, neuron)
+    assert subject.task is not None
+    units = (tuple(some.tolist()) for some in sets)
+    edits = [Mean(Site(hook, units=some), mean[list(some)]) for some in units]
+    targets, losses = subject.targets, []
+    tokens = subject.data.tokens[subject.answer_examples]
+    for rows, runs, inputs, _ in Cases(subject, tokens, subject.answer_positions).parts():
+        read = partial(_losses, subject.task, targets[rows])
+        losses.append(runs.under(edits, inputs, read=read))
+    return torch.cat(losses, 1).nanmean((1, 2)).cpu().numpy()
 
-            def replace(activation: Tensor, hook: Any, own: Tensor = own) -> Tensor:
-                return torch.where(own, mean.to(activation.dtype), activation)
 
-            data = subject.data[rows[part] % n]
-            parts.append(subject.logits(data, hooks=[(hook, replace)]))
-        each = torch.cat(parts).unflatten(0, (len(held), -1))
-        losses += [mean_loss(subject, logits) for logits in each]
-    return np.array(losses)
+def _losses(
+    task: Task, targets: Tensor, logits: Tensor, rows: Tensor
+) -> Float[Tensor, "case output"]:
+    return answer_scores(task, logits, targets[rows])[..., LOSS]
 
 
 @dataclass(frozen=True)

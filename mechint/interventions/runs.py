@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -135,7 +135,7 @@ class At:
         whole = torch.equal(products[0], self.variants) and torch.equal(products[1], self.rows)
         return (variants, rows) if whole else None
 
-    def window(self, recorded: Float[Tensor, "input pos ..."]) -> Float[Tensor, "case n ..."]:
+    def window(self, recorded: Shaped[Tensor, "input pos ..."]) -> Shaped[Tensor, "case n ..."]:
         """Part of what was recorded: the cases' inputs at the positions computed."""
         if self.answers:
             return recorded[self.inputs, self.reads][:, None]

@@ -133,29 +133,6 @@ def forward_embedded(
         return Forward(parameters, config).logits(layout)[0].unflatten(0, (count, -1))
 
 
-def after_last_mlp(
-    model: Any,
-    stream: Float[Tensor, "row d_model"],
-    neurons: Int[Tensor, " neuron"],
-    added: Float[Tensor, "row neuron"],
-) -> Float[Tensor, "row d_vocab_out"]:
-    """Logits of rows of the residual stream after the last block where some neurons of its MLP are
-    what they are and `added`; for a model that is in `supports`.
-
-    >>> from mechint.models import build
-    >>> model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4))
-    >>> logits, found = forward_at(
-    ...     model, torch.tensor([[1, 2, 4]]), 2, ["blocks.0.hook_resid_post"])
-    >>> rows = found["blocks.0.hook_resid_post"]
-    >>> torch.allclose(after_last_mlp(model, rows, torch.tensor([3]), torch.zeros(1, 1)), logits)
-    True
-    """
-    weights, config = model.weights(), model.config
-    w_out = weights[f"blocks.{(config.depth - 1) % config.n_layers}.mlp.W_out"]
-    with plain_arithmetic(stream.device), torch.no_grad():
-        return Forward(weights, config).unembed(stream + added @ w_out[neurons])
-
-
 def _stacked(model: Any) -> dict[str, Tensor]:
     return {name: value.detach()[None] for name, value in model.weights().items()}
 

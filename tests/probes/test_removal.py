@@ -97,7 +97,7 @@ def test_neurons_at_their_mean_are_those_of_a_forward_under_a_hook(layers: int) 
     one = subject(n_layers=layers, normalization_type="LN")
     hook, draw = "blocks.0.mlp.hook_post", np.random.default_rng(0)
     mean = one.activation(hook, at="answer").mean(0)
-    sets = [draw.permutation(len(mean))[:size] for size in (1, 5, len(mean), 0)]
+    sets = [draw.permutation(len(mean))[:size] for size in (1, 5, len(mean))]
     found = losses_at_mean(one, hook, mean, sets)
     for loss, neurons in zip(found, sets, strict=True):
 
@@ -107,4 +107,4 @@ def test_neurons_at_their_mean_are_those_of_a_forward_under_a_hook(layers: int) 
 
         expected = mean_loss(one, one.logits(hooks=[(hook, hold)]))
         assert loss == pytest.approx(expected, rel=1e-5)
-    assert found[-1] == pytest.approx(mean_loss(one)) and found[2] != pytest.approx(found[-1])
+    assert found[-1] != pytest.approx(mean_loss(one))
