@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.system.files import write_text
-from mechint.training.manifest import manifest
+from mechint.training.run_directory import manifest
 
 BY_HAND = "<!-- by hand: a command that writes this page leaves what follows -->\n"
 

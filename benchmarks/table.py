@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.kept import made, write_page
 from benchmarks.timing import Row
 from mechint.system.files import make_directory, write_text
-from mechint.training.manifest import manifest
+from mechint.training.run_directory import manifest
 
 ROOT = Path(__file__).parents[1]
 TABLES, PAGE = Path("benchmarks/results/bench"), Path("docs/generated/benchmarks.md")

@@ -13,7 +13,7 @@ from mechint.report import Page, Section
 from mechint.studies.claims import NOT_RUN, REFUTED, SUPPORTED, VERDICTS
 from mechint.studies.rows import Rows
 from mechint.studies.study import Sentence, Study
-from mechint.training.manifest import manifest
+from mechint.training.run_directory import manifest
 
 STAR = "*"
 """The mark of a verdict by a criterion that was fixed after its runs were seen."""

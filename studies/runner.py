@@ -40,8 +40,8 @@ from mechint.system.files import make_directory, read_json, write_text
 from mechint.system.jsonable import Shown
 from mechint.system.parallel import interruptible
 from mechint.training import Progress, Run, Spec, train_many, workers_on
-from mechint.training.manifest import manifest
 from mechint.training.run import DONE
+from mechint.training.run_directory import manifest
 
 KIND, ROWS, CLAIMS = "study.json", "rows.jsonl.gz", "claims.json"
 

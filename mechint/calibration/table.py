@@ -14,7 +14,7 @@ from mechint.figures.static import drawing
 from mechint.probe.results import Table, to_jsonable
 from mechint.system.files import make_directory, write_bytes, write_text
 from mechint.system.locks import locked
-from mechint.training.manifest import manifest
+from mechint.training.run_directory import manifest
 
 Chosen = Mapping[str, Sequence[Mapping[str, Any]]]
 """Probe → with which settings it is calibrated, as `mechint.calibration.engine.settings_of` has

@@ -17,15 +17,13 @@ from torch import nn
 
 from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.content import read_content
-from mechint.checkpoints.fitting import choose_task, fit
-from mechint.checkpoints.hub import from_the_hub
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, known_split
 from mechint.checkpoints.save import FORMAT
-from mechint.checkpoints.weights import build_model, check_weights, override
+from mechint.checkpoints.weights import build_model, check_weights, choose_task, fit, override
 from mechint.errors import CheckpointError, DataError, MechintError, ParameterError, counted
 from mechint.models import find_device
 from mechint.models.foreign.bridge import SAME
-from mechint.models.foreign.local import has_tokenizer, load_tokenizer
+from mechint.models.foreign.local import from_the_hub, has_tokenizer, load_tokenizer
 from mechint.models.foreign.untouched import evaluating
 from mechint.registry import CHECKPOINT_FORMATS, TASKS
 from mechint.subject import Subject

@@ -32,7 +32,7 @@ from mechint.checkpoints.reader import (
 from mechint.checkpoints.weights import fill_zeros
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
-from mechint.models.pair_config import PairNetworkConfig
+from mechint.models.pair_network import PairNetworkConfig
 
 Table = Mapping[str, str | tuple[str, str] | Tensor]
 """Our name → name in the file, that and an einops pattern, or the tensor itself."""

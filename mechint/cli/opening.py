@@ -130,7 +130,7 @@ def check_exist(paths: Sequence[Path]) -> None:
     """CheckpointError of a path that is not there."""
     for path in paths:
         if not path.exists():
-            from mechint.checkpoints.hub import from_the_hub
+            from mechint.models.foreign.local import from_the_hub
 
             raise CheckpointError(f"{path}: there is no such file{from_the_hub(path)}")
 

@@ -14,7 +14,7 @@ ARCHITECTURES = {
     "transformer": (
         "mechint.config.model:ModelConfig",
         "mechint.models.transformer:HookedTransformer",
-        "mechint.models.initial:parameter_shapes",
+        "mechint.models.parameters:parameter_shapes",
     ),
     "linear-bottleneck": (
         "mechint.models.linear_bottleneck:LinearBottleneckConfig",
@@ -27,9 +27,9 @@ ARCHITECTURES = {
         "mechint.models.two_layer:parameter_shapes",
     ),
     "pair-network": (
-        "mechint.models.pair_config:PairNetworkConfig",
+        "mechint.models.pair_network:PairNetworkConfig",
         "mechint.models.pair_network:PairNetwork",
-        "mechint.models.pair_config:parameter_shapes",
+        "mechint.models.pair_network:parameter_shapes",
     ),
 }
 """Kind → its configuration; its module, which is made as ``Module(config, seed=0)``; and the

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mechint.errors import CheckpointError, MechintError, ParameterError
 from mechint.models.hook_points import HookedRootModule
-from mechint.models.stacks import Capability as Capability
+from mechint.models.parameters import Capability as Capability
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""

@@ -5,7 +5,7 @@ Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x
 goes both ways, the same hook names in the same order, and the same everyday behavior: return
 types, `ActivationCache`, `cfg`, stacked weights and biases, tokens from text, so that
 TransformerLens's own functions (`patching`, the cache's decompositions) run on it. The mathematics
-is in `mechint.models.forward`, the initial weights in `mechint.models.initial`.
+is in `mechint.models.forward`, the initial weights in `mechint.models.parameters`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from mechint.models.foreign.local import opening_of
 from mechint.models.forward import Forward
 from mechint.models.generation import generate
 from mechint.models.hook_points import HookPoint
-from mechint.models.initial import initialize, parameter_shapes
 from mechint.models.layers import linear, no_hook, norm
+from mechint.models.parameters import WeightStacks, initialize, parameter_shapes
 from mechint.models.protocol import Capability, NativeModel
 from mechint.models.rows import RowLayout
-from mechint.models.stacks import WeightStacks
 from mechint.task.batch import Vocabulary
 
 if TYPE_CHECKING:

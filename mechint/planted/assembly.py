@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.models.initial import parameter_shapes
+from mechint.models.parameters import parameter_shapes
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject

@@ -30,7 +30,7 @@ from mechint.task import (
     find_variable,
     rng,
 )
-from mechint.task.pairing import ROUNDS, candidates, fitting, minimal_sources
+from mechint.task.truth import ROUNDS, candidates, fitting, minimal_sources
 
 
 def choose_variable(task: Task, name: str | None) -> Variable:

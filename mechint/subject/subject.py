@@ -55,9 +55,15 @@ from mechint.models.protocol import (
     reinitialized,
 )
 from mechint.models.transformer import HookedTransformer
-from mechint.subject.activations import LEAST_WORKING_BYTES, LOGITS, Positions, Recorder, slices
-from mechint.subject.cache import BoundedCache, model_version
-from mechint.subject.pairs import Pairs, differences
+from mechint.subject.activations import (
+    LEAST_WORKING_BYTES,
+    LOGITS,
+    BoundedCache,
+    Positions,
+    Recorder,
+    model_version,
+    slices,
+)
 from mechint.system.jsonable import as_html
 from mechint.task import (
     ACCURACY,
@@ -434,6 +440,8 @@ class Subject:
         wrong = self.task.wrong_answers(self.data.tokens)
         if wrong is None:
             return None
+        from mechint.subject.pairs import Pairs, differences
+
         wrong, own = wrong[self.answer_examples], self.targets[:, :1]
         if self.task.several < 2:
             logits = (self.logits() if logits is None else logits).double()

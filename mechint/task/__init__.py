@@ -21,10 +21,19 @@ from mechint.task.batch import (
     first_of_each,
     rng,
 )
-from mechint.task.by_function import function_task
-from mechint.task.families import FiniteTask, GeneratedTask, Sides, sides
-from mechint.task.pairing import Relation, choose_answer, find_variable
-from mechint.task.truth import Chance, Control, Counterfactuals, Program, Step, Symmetry, Variable
+from mechint.task.families import FiniteTask, GeneratedTask, function_task
+from mechint.task.truth import (
+    Chance,
+    Control,
+    Counterfactuals,
+    Program,
+    Relation,
+    Step,
+    Symmetry,
+    Variable,
+    choose_answer,
+    find_variable,
+)
 
 __all__ = [
     "ACCURACY",
@@ -43,7 +52,6 @@ __all__ = [
     "Output",
     "Program",
     "Relation",
-    "Sides",
     "Step",
     "Symmetry",
     "TargetKind",
@@ -58,5 +66,4 @@ __all__ = [
     "function_task",
     "logits_of",
     "rng",
-    "sides",
 ]

@@ -19,16 +19,19 @@ from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
 from mechint.registry import summary
 from mechint.system.jsonable import as_html
 from mechint.task.batch import ANY, IGNORE, Batch, Output, Vocabulary
-from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.truth import (
     Chance,
     Control,
     Counterfactuals,
     Given,
     Program,
+    Relation,
     Step,
     Symmetry,
     Variable,
+    choose_answer,
+    draw_pairs,
+    find_variable,
 )
 
 if TYPE_CHECKING:

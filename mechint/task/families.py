@@ -1,25 +1,43 @@
-"""The two kinds of tasks: those whose inputs can be enumerated, and those drawn for ever."""
+"""The kinds of tasks: those whose inputs can be enumerated, those drawn for ever, and those that a
+function of their inputs answers (`Task.of`).
+"""
 
+# rows are of any length, and fields are made of names
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import abc
+import contextlib
+import dataclasses
+import inspect
+import itertools
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
+from mechint.config import setting
 from mechint.errors import ParameterError
+from mechint.groups.finite import group_of
+from mechint.registry import TASKS, reduced
 from mechint.task.base import Task
-from mechint.task.batch import SPLITS, Batch, check_fits, epochs, rng
-
-LEAST = 2
-"""Examples that make a pair."""
+from mechint.task.batch import (
+    IGNORE,
+    MAX_SEED,
+    SPLITS,
+    Batch,
+    Output,
+    Vocabulary,
+    check_fits,
+    epochs,
+    rng,
+)
+from mechint.task.truth import Chance, Control, Program, Step, Symmetry
 
 
 class FiniteTask(Task):
@@ -28,7 +46,7 @@ class FiniteTask(Task):
     A family defines `inputs` (every input once, in the order of `grid`), `label_inputs` (targets of
     inputs) and `fractions` (share of train and of validation; the rest is test). `is_sample`: the
     inputs are but some of those that are meant, as prompts in a file are, so that what is fitted on
-    some of them is judged on others (`sides`).
+    some of them is judged on others (`mechint.task.sides`).
     """
 
     is_sample: ClassVar[bool] = False
@@ -167,71 +185,160 @@ class GeneratedTask(Task):
                 step += 1
 
 
-# --- fitted and held out --------------------------------------------------------------------------
-# What is fitted on some prompts of a file and judged on pairs of the same prompts may have learned
-# them one by one. So the prompts are divided first. A prompt and its counterfactual, alike but for
-# what is asked about, go to one side wherever this leaves enough to hold out.
-@dataclass(frozen=True)
-class Sides:
-    """Examples that are fitted on and examples that are held out, as indices into `examples()`,
-    ascending. apart: no example has a stated counterfactual on the other side.
+# --- answered by a function -----------------------------------------------------------------------
+FEW = 100
+"""Inputs below which a model is trained on all of them."""
+
+
+class FunctionTask(FiniteTask):
+    """Inputs that a function answers; `function_task` gives a class its rows and right answers.
+
+    rows: the arguments of the function, in the order of the grid. operands: their names, where each
+    has values of its own; then "=" follows them.
     """
 
-    fitted: Int[Tensor, " fitted"]
-    held_out: Int[Tensor, " held_out"]
-    apart: bool
+    source: ClassVar[str] = "a function of its inputs"
+    model_defaults: ClassVar[Mapping[str, Any]] = {"n_layers": 1, "act_fn": "relu"}
+    function: ClassVar[Callable[..., int]]
+    rows: ClassVar[tuple[tuple[int, ...], ...]]
+    right: ClassVar[tuple[int, ...]]
+    operands: ClassVar[tuple[str, ...]]
+    train_fraction: float
+    labels: str
+    label_seed: int
+
+    @property
+    def fractions(self) -> tuple[float, float]:
+        return self.train_fraction, 0.0
+
+    @cached_property
+    def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
+        return {"answer": Chance.of(torch.tensor(self.right))}
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        said = "the answers permuted over the inputs: nothing to generalize"
+        return (*super().controls, Control("shuffled", said, {"labels": "shuffled"}))
+
+    @cached_property
+    def _answers(self) -> dict[tuple[int, ...], int]:
+        """Row → its answer as labeled, shuffled or not."""
+        order = np.arange(len(self.right))
+        if self.labels == "shuffled":
+            order = rng("labels", self.name, self.label_seed).permutation(order)
+        return dict(zip(self.rows, np.array(self.right)[order].tolist(), strict=True))
+
+    def inputs(self) -> Int[Tensor, "n pos"]:
+        rows, equals = torch.tensor(self.rows), [len(self.vocabulary) - 1] * bool(self.operands)
+        return torch.cat([rows, torch.tensor(equals).long().expand(len(rows), -1)], 1)
+
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
+        targets = tokens.new_full((*tokens.shape, 1), IGNORE)
+        targets[:, -1, 0] = self._answer(tokens, *tokens[:, : len(self.rows[0])].unbind(1))
+        return targets
+
+    def _answer(self, tokens: Tensor, *values: Tensor) -> Int[Tensor, " batch"]:
+        """The answers to operands (batch,), or to rows of tokens."""
+        rows = zip(*(one.tolist() for one in values or tokens.unbind(1)), strict=True)
+        return tokens.new_tensor([self._answers[row] for row in rows])
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        row = tuple(tokens)[: len(self.rows[0])]
+        true = self.labels == "true"
+        answer = int(type(self).function(*row)) if true else self._answers[row]
+        return [[IGNORE]] * (self.n_ctx - 1) + [[answer]]
+
+    @cached_property
+    def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
+        """The operands, where each has values of its own, and the answer."""
+        sizes = zip(self.operands, self.grid, strict=True) if self.operands else ()
+        steps = [
+            Step(name, size, partial(_operand, i), description=f"operand {i}", positions=(i,))
+            for i, (name, size) in enumerate(sizes)
+        ]
+        n, said = self.outputs[0].n_classes, "what the function gives"
+        steps.append(Step("answer", n, self._answer, self.operands, said))
+        return {"function": Program("function", tuple(steps), (("answer",),))}
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        """The group of which the answers are products, of one operand or its inverse, if any."""
+        group = self.outputs[0].group
+        if group is None or self.labels != "true":
+            return None
+        return Symmetry(group, tuple(range(group.order)))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return reduced(TASKS, self) or super().__reduce_ex__(protocol)
 
 
-def sides(task: FiniteTask, share: float, seed: int) -> Sides:
-    """The examples of `task`, `share` of them held out at random, at least two.
+def _operand(place: int, tokens: Tensor) -> Tensor:
+    return tokens[:, place]
 
-    >>> import tasks
-    >>> found = sides(tasks.comparison(n=3), 1 / 3, seed=0)
-    >>> len(found.fitted), len(found.held_out), found.apart
-    (6, 3, True)
+
+def function_task(
+    inputs: Sequence[int] | Sequence[Sequence[int]], answer: Callable[..., int], name: str
+) -> FunctionTask:
+    """The task of `Task.of`."""
+    given: list[Any] = list(inputs)
+    sizes = tuple(given) if all(isinstance(one, int) for one in given) else ()
+    if not given or min(sizes, default=1) < 1:
+        raise ParameterError(f"Task.of: inputs={inputs!r}: expected sizes, or rows of tokens")
+    check_fits(name, math.prod(sizes) if sizes else len(given), 1 + len(sizes or given[0]), 1)
+    rows = tuple(itertools.product(*map(range, sizes)) if sizes else map(tuple, given))
+    values: list[Any] = [one for row in rows for one in row]
+    whole = all(isinstance(one, int) and one >= 0 for one in values)
+    if not whole or len({len(row) for row in rows}) > 1 or len(set(rows)) < len(rows):
+        raise ParameterError("Task.of: inputs: expected distinct rows of tokens, of one length")
+    right = list[int]()
+    for row in rows:
+        try:
+            value: Any = answer(*row)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise ParameterError(f"Task.of: answer{row}: {said}") from error
+        if not isinstance(value, int | np.integer | np.bool_) or value < 0:
+            raise ParameterError(f"Task.of: answer{row}: got {value!r}; expected a number from 0")
+        right.append(int(value))
+    n = max(right) + 1
+    group = group_of(np.reshape(right, sizes)) if sizes == (n, n) else None
+    tokens = map(str, range(max(map(max, rows)) + 1))
+    share = 1.0 if len(rows) < FEW else 0.7
+    trained = "share of the inputs to train on"
+    fields: list[Any] = [
+        ("train_fraction", float, setting(share, trained, low=0, high=1)),
+        ("labels", str, setting("true", SHUFFLED, choices=("true", "shuffled"))),
+        ("label_seed", int, setting(0, "seed of the shuffle", low=0, high=MAX_SEED)),
+    ]
+    told = {
+        "__module__": answer.__module__,
+        "__doc__": inspect.getdoc(answer) or "Inputs that a function answers.",
+        "name": name,
+        "function": staticmethod(answer),
+        "rows": rows,
+        "right": tuple(right),
+        "operands": operand_names(answer, len(sizes)),
+        "grid": sizes or (len(rows),),
+        "n_ctx": len(rows[0]) + bool(sizes),
+        "vocabulary": Vocabulary((*tokens, *["="] * bool(sizes))),
+        "outputs": (Output("answer", n, group),),
+    }
+    return dataclasses.make_dataclass(
+        "FunctionTask", fields, bases=(FunctionTask,), namespace=told, frozen=True
+    )()
+
+
+SHUFFLED = "shuffled: the answers permuted over the inputs"
+
+
+def operand_names(function: Callable[..., Any], n: int) -> tuple[str, ...]:
+    """Names of the first n arguments of a function, numbered where it has fewer.
+
+    >>> operand_names(lambda a, b: a + b, 2), operand_names(max, 2)
+    (('a', 'b'), ('x0', 'x1'))
     """
-    n = len(task.examples())
-    return divide(n, _stated(task), max(LEAST, round(share * n)), seed)
-
-
-def divide(n: int, links: Iterable[tuple[int, int]], wanted: int, seed: int) -> Sides:
-    """`wanted` of n examples held out at random. Those that links join, directly or not, stay
-    together, unless this leaves fewer than half of `wanted` to hold out: then links are cut.
-
-    >>> divide(4, [(0, 1), (2, 3)], 2, seed=0).apart, divide(3, [(0, 1), (1, 2)], 2, seed=0).apart
-    (True, False)
-    """
-    together = [{index} for index in range(n)]
-    for a, b in links:
-        if together[a] is not together[b]:
-            together[a] |= together[b]
-            for index in together[b]:
-                together[index] = together[a]
-    order: list[int] = rng("held out", seed).permutation(n).tolist()
-    held: set[int] = set()
-    for index in order:
-        if index not in held and len(held | together[index]) <= wanted:
-            held |= together[index]
-    apart = len(held) >= max(LEAST, wanted / 2)
-    if not apart:
-        held = set(order[:wanted])
-    fitted, held_out = (
-        torch.tensor([index for index in range(n) if (index in held) == side], dtype=torch.int64)
-        for side in (False, True)
-    )
-    return Sides(fitted, held_out, apart)
-
-
-def _stated(task: FiniteTask) -> list[tuple[int, int]]:
-    """(base, source) of every pair that the task states, as indices into its examples."""
-    places = {row: index for index, row in enumerate(_rows(task.examples()))}
-    links: list[tuple[int, int]] = []
-    for variable in task.variables.values():
-        if (stated := task.stated_pairs(variable)) is not None:
-            both = zip(_rows(stated.base), _rows(stated.source), strict=True)
-            links += [(places[base], places[source]) for base, source in both]
-    return links
-
-
-def _rows(examples: Batch) -> list[tuple[int, ...]]:
-    return [tuple(row) for row in examples.tokens.cpu().numpy().tolist()]
+    names = list[str]()
+    with contextlib.suppress(ValueError):  # of a function without a signature, such as max
+        found = inspect.signature(function).parameters.values()
+        names = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD][:n]
+    return tuple(names if len(names) == n else (f"x{i}" for i in range(n)))

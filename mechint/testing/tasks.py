@@ -44,7 +44,7 @@ from mechint.task import (
     Task,
     choose_answer,
 )
-from mechint.task.pairing import changed, fitting
+from mechint.task.truth import changed, fitting
 from mechint.training import spec
 
 CHANCE_EXAMPLES = 2048

@@ -13,12 +13,16 @@ import torch
 
 from mechint.errors import MechintError, RunError
 from mechint.models.foreign.untouched import plain_arithmetic
-from mechint.training.manifest import read_manifest
 from mechint.training.plan import identifier
 from mechint.training.run import DONE, Run
-from mechint.training.run_directory import RunDirectory
+from mechint.training.run_directory import (
+    RunDirectory,
+    State,
+    read_manifest,
+    read_state,
+    write_state,
+)
 from mechint.training.schedule import Progress
-from mechint.training.state import State, read_state, write_state
 from mechint.training.trainer import Ensemble
 
 

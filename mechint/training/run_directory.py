@@ -8,36 +8,48 @@ DIR/checkpoints/     step-00001000.pt …
 DIR/ckpt.pt          the last weights
 DIR/status.json      of a run that is done: status, step, error, and the digest of its metrics
 DIR/state.pt         in the first run of an ensemble, while one of its runs trains: all that
-                     resuming bit for bit needs (`mechint.training.state`)
+                     resuming bit for bit needs (`mechint.training.run_directory`)
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import io
 import json
 import os
+import pickle
+import platform
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import MechintError, RunError
+import torch
+
+import mechint
+from mechint.checkpoints.content import check_file
+from mechint.errors import CheckpointError, MechintError, RunError, first_line
+from mechint.registry.registry import installed_points
 from mechint.system.files import (
     clear_partial,
     make_directory,
     parse_json,
     read_bytes,
+    read_json,
     refuse_links,
     regular_file,
+    write_bytes,
     write_error,
     write_text,
 )
 from mechint.system.locks import locked
 from mechint.system.packages import changed_files, loaded_sources, task_files
-from mechint.training.manifest import manifest, read_manifest
-from mechint.training.state import check_known
 
 if TYPE_CHECKING:
     from mechint.training.run import Spec
@@ -281,3 +293,129 @@ def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
             said = [repr(one[name]) if name in one else "not set" for one in (a, b)]
             return f"{part}.{name} is {said[0]} there, {said[1]} here"
     return "other settings"
+
+
+# --- saved state ----------------------------------------------------------------------------------
+State = dict[str, Any]
+"""The saved state of an ensemble of n runs, of which m still train.
+
+ensemble: its identifier; runs: n mappings of status, step, error, metrics_bytes and metrics_sha256
+(of metrics.jsonl up to there); step, threads, device ("cpu" or "cuda"); values (m, parameter);
+optimizer: name → (m, …); generators: m states of random generators; stale_evaluations: m numbers;
+file: where it was read from, of one that was.
+"""
+
+_KINDS = {
+    "ensemble": str,
+    "runs": list,
+    "step": int,
+    "threads": int,
+    "device": str,
+    "values": torch.Tensor,
+    "optimizer": dict,
+    "generators": list,
+    "stale_evaluations": list,
+}
+_RUN_KINDS = {"status": str, "step": int, "error": str, "metrics_bytes": int, "metrics_sha256": str}
+REMEDY = "delete it and --resume starts its runs anew"
+
+
+def write_state(file: Path, state: State) -> None:
+    """Make `state` the saved state, durably."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_bytes(file, buffer.getvalue(), within=file.parent)
+
+
+def read_state(file: Path) -> State:
+    """The state in `file`, whole and of the right types; RunError where it is not."""
+    if not file.is_file():
+        raise RunError(f"{file}: it is not a regular file, expected a saved state; {REMEDY}")
+    try:
+        check_file(file)  # sizes, checksums and opcodes, past which torch reads
+        state = torch.load(file, weights_only=True)
+    except CheckpointError as error:
+        said = str(error).removeprefix(f"{file}: ")
+        raise RunError(f"{file}: damaged ({said}); {REMEDY}") from error
+    except pickle.UnpicklingError as error:
+        raise RunError(
+            f"{file}: refused: it is damaged, or would run pickled code; {REMEDY}"
+        ) from error
+    except Exception as error:  # torch and pickle raise nearly anything on a damaged file
+        raise RunError(f"{file}: damaged ({first_line(error, 120)}); {REMEDY}") from error
+    wrong = "state" if not isinstance(state, dict) else _wrong(state, _KINDS)
+    if wrong is None:
+        wrong = next(filter(None, (_wrong(run, _RUN_KINDS) for run in state["runs"])), None)
+    if wrong is not None:
+        raise RunError(f"{file}: damaged: {wrong} is missing or of a wrong type; {REMEDY}")
+    return state
+
+
+def check_known(known: Any, file: Path) -> Mapping[str, Any]:
+    """`known`, the status of one run that `file` holds; RunError where it is none."""
+    wrong = _wrong(known, _RUN_KINDS)
+    if wrong is not None:
+        raise RunError(f"{file}: damaged: {wrong} is missing or of a wrong type; {REMEDY}")
+    return known
+
+
+def _wrong(values: Any, kinds: Mapping[str, type]) -> str | None:
+    """The first name that `values` lacks, or has with another type; None where all is right."""
+    if not isinstance(values, dict):
+        return "status"
+    return next((name for name in kinds if not isinstance(values.get(name), kinds[name])), None)
+
+
+# --- manifest -------------------------------------------------------------------------------------
+def manifest() -> dict[str, Any]:
+    """Versions, git commit, machine and plug-ins, as JSON values."""
+    return {
+        "versions": _versions(),
+        "commit": _commit(),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "plugins": {
+            group: [point.name for point in installed_points().select(group=group)]
+            for group in ("mechint.tasks", "mechint.probes", "mechint.checkpoint_formats")
+        },
+    }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    packages = {name: _version(name) for name in ("torch", "transformer-lens", "numpy")}
+    return {"mechint": mechint.__version__, **packages, "python": sys.version.split()[0]}
+
+
+def _version(name: str) -> str:
+    """ "unknown" of a package that is on the path without having been installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The git commit of this code; None where it is not a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+def read_manifest(file: Path) -> dict[str, Any] | None:
+    """The content of manifest.json; None where it is missing or damaged."""
+    try:
+        made = read_json(file)
+    except RunError:
+        return None
+    return made if isinstance(made, dict) else None

@@ -26,11 +26,10 @@ from mechint.models.layers import Hook, no_hook
 from mechint.system.parallel import interruptible
 from mechint.task import Batch
 from mechint.training.learners import learner_of
-from mechint.training.optimizer import Optimizer
-from mechint.training.parameters import FlatParameters
+from mechint.training.optimizer import FlatParameters, Optimizer
 from mechint.training.run import Run
+from mechint.training.run_directory import REMEDY, State
 from mechint.training.schedule import Progress, kept_steps, loss_change, loss_of, stops
-from mechint.training.state import REMEDY, State
 
 STATE_SECONDS = 20.0
 """Seconds of training between two commits of the states, at least."""

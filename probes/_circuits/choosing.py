@@ -33,8 +33,8 @@ from mechint.task import (
     Task,
     Variable,
     choose_answer,
-    sides,
 )
+from mechint.task.sides import sides
 
 if TYPE_CHECKING:
     from mechint.probe import Probe

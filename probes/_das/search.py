@@ -18,7 +18,8 @@ from mechint.models.protocol import gradients_of, read_only_hooks
 from mechint.probes._das._swap import SwapSite, interchange_accuracy, mean
 from mechint.subject.counterfactuals import asked_answer, draw
 from mechint.subject.pairs import Pairs
-from mechint.task import IGNORE, Batch, FiniteTask, Task, Variable, sides
+from mechint.task import IGNORE, Batch, FiniteTask, Task, Variable
+from mechint.task.sides import sides
 
 if TYPE_CHECKING:
     from mechint.subject import Subject

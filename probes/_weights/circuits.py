@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.models.stacks import HEAD_WEIGHTS, factored, per_head
+from mechint.models.parameters import HEAD_WEIGHTS, factored, per_head
 from mechint.subject import Subject
 
 if TYPE_CHECKING:
-    from mechint.models.stacks import FactoredMatrix
+    from mechint.models.parameters import FactoredMatrix
 
 
 @dataclass(frozen=True)

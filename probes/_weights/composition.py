@@ -33,7 +33,7 @@ from mechint.probes.spectra import Array
 from mechint.task import rng
 
 if TYPE_CHECKING:
-    from mechint.models.stacks import FactoredMatrix
+    from mechint.models.parameters import FactoredMatrix
 
 KINDS = ("Q", "K", "V")
 MEMORY = 1 << 26

@@ -32,7 +32,7 @@ from mechint.task import (
     Vocabulary,
     rng,
 )
-from mechint.tasks.holdout import BUCKETS, draw_in, in_split, plain_class, random_class
+from mechint.tasks.sequences import BUCKETS, draw_in, in_split, plain_class, random_class
 
 TABULATED = 8
 """Up to so many points all permutations are listed (8! rows), and drawing one is a look-up."""

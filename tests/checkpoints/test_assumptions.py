@@ -100,7 +100,7 @@ def test_accuracy_and_loss_stand_beside_chance(bare):
     ],
 )
 def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
-    from mechint.checkpoints.performance import SplitPerformance
+    from mechint.checkpoints.checkpoint import SplitPerformance
 
     performance = SplitPerformance(
         {"answer": 0.5},

@@ -9,7 +9,7 @@ import torch
 
 import mechint
 from mechint.checkpoints import Assumption, load_checkpoint
-from mechint.checkpoints.performance import CHANCE_LEVEL, SplitPerformance, measure
+from mechint.checkpoints.checkpoint import CHANCE_LEVEL, SplitPerformance, measure
 from mechint.decide import Skill
 from mechint.planted.trained import small_transformer
 from mechint.subject import Subject

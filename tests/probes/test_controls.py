@@ -11,7 +11,7 @@ import mechint
 from mechint import planted, probes, tasks
 from mechint.config import ModelConfig
 from mechint.models import build
-from mechint.models.initial import parameter_shapes
+from mechint.models.parameters import parameter_shapes
 
 P = 11
 CONFIG = ModelConfig(d_model=16, n_heads=2, d_vocab=P + 1, d_vocab_out=P, n_ctx=3, d_mlp=32)

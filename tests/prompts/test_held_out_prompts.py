@@ -23,7 +23,7 @@ from mechint.prompts import Prompts
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
-from mechint.task.families import divide
+from mechint.task.sides import divide
 from probes._circuits.choosing import paired, split
 from probes._das import SwapSite, fit, interchange_accuracy
 from probes._das.search import Drawn, draw_minimal, draw_pairs

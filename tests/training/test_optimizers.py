@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.config import TrainConfig
-from mechint.training.loss import combined, cross_entropies, stablemax
-from mechint.training.optimizer import Optimizer, orthogonalize
-from mechint.training.parameters import FlatParameters
+from mechint.training.learners import combined, cross_entropies, stablemax
+from mechint.training.optimizer import FlatParameters, Optimizer, orthogonalize
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}

@@ -27,8 +27,7 @@ from mechint.config import LLAMA, TrainConfig
 from mechint.errors import MechintError, NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
 from mechint.training import learners, plan, spec, train, train_many
-from mechint.training.optimizer import Optimizer, learning_rate
-from mechint.training.parameters import FlatParameters
+from mechint.training.optimizer import FlatParameters, Optimizer, learning_rate
 from mechint.training.schedule import kept_steps, stops
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)

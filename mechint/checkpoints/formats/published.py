@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mechint.checkpoints.configurations import OPERATIONS, configurations, place_of
-from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.group_answers import answers, group_table
 from mechint.checkpoints.reader import (
     Assumption,
@@ -39,7 +38,7 @@ from mechint.checkpoints.renaming import (
     Table,
     pair_config,
 )
-from mechint.checkpoints.weights import build_model, check_weights
+from mechint.checkpoints.weights import build_model, check_weights, choose_task, fit
 from mechint.errors import CheckpointError, DataError
 from mechint.subject import Subject
 

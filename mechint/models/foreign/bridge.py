@@ -24,7 +24,7 @@ from mechint.errors import CheckpointError
 from mechint.models.foreign.local import LOCAL, has_tokenizer, one_line, opening_of, quiet
 from mechint.models.foreign.untouched import evaluating, plain_arithmetic
 from mechint.models.hook_points import import_transformer_lens
-from mechint.models.stacks import HEAD_WEIGHTS, Capability
+from mechint.models.parameters import HEAD_WEIGHTS, Capability
 
 EAGER = {"attn_implementation": "eager"}
 """The other implementations never make the pattern that hooks read."""

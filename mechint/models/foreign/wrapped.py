@@ -28,8 +28,8 @@ from torch.utils.hooks import RemovableHandle
 from mechint.errors import DataError, ParameterError, UnknownNameError
 from mechint.models.foreign.untouched import evaluating
 from mechint.models.hook_points import HookedRootModule, HookPoint
+from mechint.models.parameters import HEAD_WEIGHTS
 from mechint.models.protocol import Capability, ModelDescription, n_blocks, size_of
-from mechint.models.stacks import HEAD_WEIGHTS
 
 Place = str | Callable[[nn.Module], nn.Module]
 """A submodule: its dotted path, or a function that finds it; "path:input" is what it is given."""

@@ -8,8 +8,8 @@ import torch
 import mechint
 from mechint.config import ModelConfig
 from mechint.models import build
+from mechint.models.parameters import HEAD_WEIGHTS, ov_circuit, qk_circuit
 from mechint.models.protocol import Capability, capabilities
-from mechint.models.stacks import HEAD_WEIGHTS, ov_circuit, qk_circuit
 from tests.conformance.test_models import kinds, made
 
 SIZES = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 3, "d_vocab": 5, "d_vocab_out": 5}
