@@ -74,12 +74,12 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
 
     Cost: one forward over the subject's data, which the subject keeps.
     """
-    from mechint.checkpoints import performance
+    from mechint.checkpoints.checkpoint import measure_performance
     from mechint.prompts import Prompts
 
     task = subject.task
     answers_itself = isinstance(task, Prompts) and any(prompt.open for prompt in task.prompts)
-    measured = performance.measure(subject, subject.split)
+    measured = measure_performance(subject, subject.split)
     if measured is None or answers_itself:
         return ()
     kinds, steps = subject.data.kinds, False  # kinds (example, pos)

@@ -82,7 +82,7 @@ class Checkpoint(Recorded):
     @cached_property
     def performance(self) -> SplitPerformance | None:
         """Accuracy and loss beside chance; None without a task."""
-        return measure(self.subject(), self.split_indices)
+        return measure_performance(self.subject(), self.split_indices)
 
     def warnings(self) -> list[str]:
         """Lines to show before any result: another corpus, chance, few examples, a file read
@@ -127,7 +127,7 @@ class Checkpoint(Recorded):
                 other = build(dataclasses.replace(self.config, **{name: value}))
                 other.load_weights(self.model.weights())
                 read = Subject(other.eval(), self.task, data=self.subject().data)
-                made = measure(read, None)
+                made = measure_performance(read, None)
                 if made is None or made.at_chance or (total := sum(made.loss.values())) >= most:
                     continue
                 if all(loss < made.chance[output]["loss"] for output, loss in made.loss.items()):
@@ -317,7 +317,7 @@ class SplitPerformance:
         return []
 
 
-def measure(
+def measure_performance(
     subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
 ) -> SplitPerformance | None:
     """Accuracy and loss on the subject's data, and on its splits where they are known; None where

@@ -101,9 +101,9 @@ def quality_columns(subject: Subject) -> dict[str, float]:
     """Accuracy and loss as columns, means over the outputs: of all answers, and of the held-out
     ones as "test.accuracy" where the split is known; {} where nothing is classified.
     """
-    from mechint.checkpoints import performance
+    from mechint.checkpoints.checkpoint import measure_performance
 
-    measured = performance.measure(subject, subject.split)
+    measured = measure_performance(subject, subject.split)
     if measured is None or not measured.accuracy:
         return {}
     parts = {"accuracy": measured.accuracy, "loss": measured.loss}

@@ -9,7 +9,7 @@ import torch
 
 import mechint
 from mechint.checkpoints import Assumption, load_checkpoint
-from mechint.checkpoints.checkpoint import CHANCE_LEVEL, SplitPerformance, measure
+from mechint.checkpoints.checkpoint import CHANCE_LEVEL, SplitPerformance, measure_performance
 from mechint.decide import Skill
 from mechint.planted.trained import small_transformer
 from mechint.subject import Subject
@@ -21,7 +21,7 @@ def test_every_output_is_shown_with_the_answers_of_its_own() -> None:
     task = ThreeOperands()
     even = sum(b % 2 == 0 for b in range(task.n_b))
     subject = Subject(small_transformer(task, 0, 8, 16), task)
-    found = measure(subject, None)
+    found = measure_performance(subject, None)
     assert found is not None
     assert found.n == {"sum": 3 * 5 * 4, "more": 3 * even * 4} == {"sum": 60, "more": 36}
     for name, accuracy in found.accuracy.items():

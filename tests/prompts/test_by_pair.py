@@ -12,7 +12,7 @@ import torch
 import probes
 from mechint.account.account import quality_of
 from mechint.account.terminal import quality_text
-from mechint.checkpoints import performance
+from mechint.checkpoints.checkpoint import measure_performance
 from mechint.config import ModelConfig
 from mechint.errors import DataError
 from mechint.interventions import EditedRuns, Site, Zero, ablate
@@ -60,7 +60,7 @@ def test_an_answer_above_the_other_of_its_pair_is_right_whatever_is_said_first(
     tmp_path: Path,
 ) -> None:
     subject = asked(tmp_path)
-    found = performance.measure(subject, None)
+    found = measure_performance(subject, None)
     assert found is not None
     assert (found.accuracy["next token"], found.top_1) == (1.0, 0.0)
     assert found.chance["next token"]["accuracy"] == 0.5
@@ -85,7 +85,7 @@ def test_pairs_the_wrong_way_round_are_at_chance_and_nothing_is_patched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject = asked(tmp_path, wrong=True)
-    found = performance.measure(subject, None)
+    found = measure_performance(subject, None)
     assert found is not None
     assert found.at_chance == ["next token"]
 

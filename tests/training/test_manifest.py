@@ -23,8 +23,7 @@ from mechint.registry import TASKS
 from mechint.registry.plugins import PLUGINS, load_plugin
 from mechint.run_table.page import notes_of
 from mechint.sweeps import plan, run_sweep
-from mechint.training import Run, seed_specs, train_many
-from mechint.training import manifest as manifest_module
+from mechint.training import Run, run_directory, seed_specs, train_many
 from mechint.training.trainer import Ensemble
 
 TASK = tasks.make("modular-arithmetic", p=5, train_fraction=0.6)
@@ -65,8 +64,8 @@ def said(out: Path, seed: int | None = None) -> dict[str, Any]:
 
 
 def versions(monkeypatch: pytest.MonkeyPatch, torch: str) -> dict[str, str]:
-    new = {**manifest_module._versions(), "torch": torch}
-    monkeypatch.setattr(manifest_module, "_versions", lambda: new)
+    new = {**run_directory._versions(), "torch": torch}
+    monkeypatch.setattr(run_directory, "_versions", lambda: new)
     return new
 
 
