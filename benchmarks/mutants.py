@@ -391,6 +391,7 @@ EQUIVALENT: dict[str, str] = {
     "module: MAX_CONSTANTS = 512 → 512 × 1.5": "cost, where outputs are not asked",
     "module: CHANGED = 400 → 400 × 0.5": "cost, and precision of a mean",
     "module: CHANGED = 400 → 400 × 1.5": "cost, and precision of a mean",
+    "need: widths not in self.spares → True": "the same effects, measured again",
     "module: PENALTY = 0.001 → 0.001 × 0.5": "strength of a ridge, and no bound",
     "module: PENALTY = 0.001 → 0.001 × 1.5": "strength of a ridge, and no bound",
     "module: DIGITS = 9 → 9 × 1.5": "13 digits, too, are far from the rounding of float64",

@@ -10,7 +10,7 @@ An `Explanation` binds the variables of a program to sites by features that are 
 
 from mechint.explanation._audit import audit
 from mechint.explanation.certificate import Certificate, certify
-from mechint.explanation.claims import head, neurons, site
+from mechint.explanation.claims import head, site
 from mechint.explanation.comparison import Comparison, carry, compare
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.parts import Part, Route
@@ -33,6 +33,5 @@ __all__ = [
     "compare",
     "explain",
     "head",
-    "neurons",
     "site",
 ]

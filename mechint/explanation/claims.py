@@ -87,7 +87,9 @@ class ClaimSite:
         )
 
     def copies(self, key: str) -> Copy:
-        """These heads bring the token at a key of `KEYS`, which is the answer."""
+        """The head brings the token at a key of `KEYS`, which is the answer."""
+        if len(self.where.units) > 1:
+            raise ParameterError(f"{self.where}: copies is said of one head; got several")
         return Copy(self.attends(key))
 
     def holds(self, variable: str) -> Claimed:
@@ -130,11 +132,6 @@ def head(layer: int, *heads: int) -> ClaimSite:
         given = ", ".join(map(repr, (layer, *heads)))
         raise ParameterError(f"head({given}): expected numbers, head(1, 0); or site('L1H0')")
     return ClaimSite(Site.of("head", layer, "answer", heads))
-
-
-def neurons(layer: int, units: Sequence[int]) -> ClaimSite:
-    """Neurons of a layer at the answer."""
-    return ClaimSite(Site.neurons(layer, list(units), "answer"))
 
 
 def site(text: str) -> ClaimSite:

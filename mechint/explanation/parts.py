@@ -93,8 +93,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Copy:
-    """A claim about a route: the answer is the token at its key, brought by its heads, so that the
-    answer moves where the key is moved.
+    """A claim about a route of one head: the answer is the token at its key, brought by it, so that
+    the answer moves where the key is moved.
     """
 
     route: Route

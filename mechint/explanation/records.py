@@ -43,7 +43,7 @@ HEADLINES = {
     "causal scrubbing": "{} of another input with the same values: the answer stays",
     "completeness": "exchange {}: few answers are left",
     "attention": "{}, most of all",
-    "minimality": "{} raises the token there",
+    "minimality": "{} is needed",
     "coverage": "the answer is {}",
     "beyond": "{}: read beyond the answer",
     "partial": "exchange {}: the logits change as predicted",

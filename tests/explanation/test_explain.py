@@ -172,6 +172,8 @@ def test_claims_in_one_line() -> None:
     assert right.standing == "stands"
     with pytest.raises(UnknownNameError, match="variable"):
         audit(subject, site("L0 resid_post @ answer").holds("carry"))
+    with pytest.raises(ParameterError, match="one head"):
+        head(0, 0, 1).copies("largest token")
     with pytest.raises(ParameterError, match="only heads attend"):
         site("L0 MLP").attends("largest token")
     with pytest.raises(ParameterError, match=r"L9H0 .*: expected heads from L0H0 to L0H3"):

@@ -1,6 +1,6 @@
 """Forgeries: models and claims about them whose sentence is false; none may stand.
 
-Those of forty-nine that stood when they were first asked, each of which changed a test of audits.
+Those of forty-six that stood when they were first asked, each of which changed a test of audits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import mechint
+from benchmarks.audits import refined, vacuous
 from benchmarks.induced import subject_of
 from mechint import planted
 from mechint.config.model import ModelConfig
@@ -185,17 +186,11 @@ def sorted_but_for_few(bonus: float) -> list[Audit]:
     return explain(subject_of(model, rows))
 
 
-EYE = torch.eye(10)
-LARGEST = Head(rising(9), brings=EYE)
-SMALLEST = Head([*rising(9, sign=-1)[:-1], -18 * SHARP], brings=EYE)
-
-
-def several(seed: int, heads: Sequence[Head], weights: Sequence[float], said: str) -> list[Audit]:
-    """Heads that write what they bring by a weight each, all said to do the same."""
-    direct = [one for i, weight in enumerate(weights) for one in copies(i, 9, weight)]
-    subject = subject_of(by_hand(10, 6, heads, direct=direct), rows_of(seed, 9, 5))
-    claim = head(0, *range(len(heads)))
-    return [audit(subject, getattr(claim, said)("largest token"))]
+def attends_elsewhere() -> list[Audit]:
+    """Of two heads one writes the largest token, and the other attends to the first place."""
+    heads = [Head(rising(9), brings=torch.eye(10)), Head(place=at(0, 6))]
+    subject = subject_of(by_hand(10, 6, heads, direct=copies(0, 9)), rows_of(4, 9, 5))
+    return [audit(subject, head(0, 0, 1).attends("largest token"))]
 
 
 def constant_distance() -> list[Audit]:
@@ -229,31 +224,6 @@ def tokens_as_sum() -> list[Audit]:
     )
     half = Part("half", Site.of("head", 0, "answer", (0,)), ("half",))
     return [audit(subject, Explanation("half", Program("sum", steps, (("sum",),)), (half,)))]
-
-
-def a_digit_and_a_bit() -> list[Audit]:
-    """The example's digit with a meaningless bit, and the sum of which answers tell the digit."""
-    subject = mechint.load(mechint.example("digits.pt"))
-    program = subject.task.own_program
-    bit = Step("tag", 20, lambda t, s: s % 10 * 2 + (t[:, 0] * 7 + t[:, 3] * 3) % 2, ("sum_0",))
-    digit = Step("digit_0", 10, lambda tokens, tag: tag // 2, ("tag",))
-    steps = [new for s in program.steps for new in ((bit, digit) if s.name == "digit_0" else (s,))]
-    refined, found = Program("refined", tuple(steps), program.answers), list[Audit]()
-    for name, n, under in (("tag", 20, refined), ("sum_0", 19, program)):
-        part = Part(name, site_of("L1 resid_post @ answer"), (name,), one_hot(name, n))
-        found.append(audit(subject, Explanation("e", under, (part,)), examples=400))
-    assert [one.known for one in found[1].claims] == ["up to mod 10"]
-    return found
-
-
-def an_idle_part() -> list[Audit]:
-    """A part that changes nothing, beside a true one."""
-    subject = mechint.load(mechint.example("digits.pt"))
-    false = Part("carry_0", site_of("L0 resid_pre @ 0"), ("carry_0",), one_hot("carry_0", 2))
-    last = site_of("L1 resid_post @ answer")
-    found = audit(subject, false, Part("digit_0", last, ("digit_0",), one_hot("digit_0", 10)))
-    assert [one.standing for one in found.claims] == ["untested", "stands"]
-    return [found]
 
 
 # --- programs that nobody told --------------------------------------------------------------------
@@ -300,22 +270,11 @@ FORGERIES: dict[str, tuple[Callable[[], Sequence[Audit]], Callable[[Audit], bool
     "attention to all alike, and the MLP takes the largest": (mean_as_largest, anything),
     "attention to the first place, where the largest is": (partial(first_is_largest, 2), anything),
     "the same, mostly": (partial(first_is_largest, 26, 0.06), anything),
-    "a second head attends right and writes nothing": (
-        partial(several, 3, [LARGEST] * 2, [SHARP, 0.0], "copies"), anything
-    ),
-    "a second head adds a hundredth": (
-        partial(several, 27, [LARGEST] * 2, [SHARP, 0.3], "copies"), anything
-    ),
-    "a second head attends elsewhere": (
-        partial(several, 4, [LARGEST, Head(place=at(0, 6))], [SHARP], "attends"), anything
-    ),
-    "two heads elsewhere that cancel": (
-        partial(several, 5, [SMALLEST, SMALLEST, LARGEST], [50.0, -50.0, SHARP], "copies"), anything
-    ),
+    "a second head attends elsewhere": (attends_elsewhere, anything),
     "attention at a constant distance": (constant_distance, anything),
     "tokens side by side, said to be their sum": (tokens_as_sum, anything),
-    "a digit with a meaningless bit": (a_digit_and_a_bit, anything),
-    "a part that changes nothing, beside a true one": (an_idle_part, anything),
+    "an answer with a meaningless bit": (lambda: [refined(0)], anything),
+    "a part that changes nothing, beside a true one": (lambda: [vacuous(0)], anything),
     "t[1] is copied, equal to t[0]": (partial(tied_behind, 0), says_first),
     "the last of sorted lists": (sorted_lists, says_largest),
     "the smallest, or the first that is hardly larger": (

@@ -428,29 +428,6 @@ def test_a_key_is_held_to_inputs_that_tell_it_from_a_place() -> None:
     assert most.standing == "incomplete"
 
 
-@pytest.mark.parametrize(("second", "share"), [(0.16, 1.0), (0.13, 0.0)])
-def test_each_head_raises_a_fourth_of_its_part(second: float, share: float) -> None:
-    """Of heads that write a token by weights 1 and `second`: more than a seventh of the first."""
-    tokens = torch.randint(3, (200, 4), generator=torch.Generator().manual_seed(0))
-    weights = {"L0H0": 1.0, "L0H1": second}
-
-    def logits(moved: dict[str, Any]) -> Any:
-        rows = torch.arange(len(tokens))
-        found = torch.zeros(len(tokens), 3)
-        for one, pattern in moved.items():
-            found[rows, tokens[rows, pattern.argmax(1)]] += weights[one]
-        return found
-
-    sources: Any = SimpleNamespace(
-        tokens=tokens, at=torch.full((200,), 3), visible=torch.ones_like(tokens).bool(),
-        attending=lambda head, pattern: pattern, logits=logits, own_logits=torch.zeros(200, 3),
-    )  # fmt: skip
-    keys = torch.zeros(200, dtype=torch.long)
-    full, little = attention.raises(sources, list(weights), keys)
-    assert (full.value, little.value) == (1.0, share)
-    assert full.n == int((tokens != tokens[:, :1]).any(1).sum())
-
-
 def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """By counts of a model that gives the token at the key, and follows it so and so often."""
     bench = stub(program=first())
@@ -467,13 +444,6 @@ def test_a_copy_moves_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
         at = torch.ones(len(own), dtype=torch.long)
         sources: Any = SimpleNamespace(tokens=tokens, own=own, at=at)
         assert [one.standing for one in copied(bench, claim, sources)] == said
-    both = Copy(replace(claim.route, heads=(0, 1)))
-    for hits, standing in ((930, "stands"), (870, "incomplete")):
-        some = [Evidence.share(hits, 1000), Evidence.share(1000, 1000)]
-        monkeypatch.setattr(attention, "raises", lambda *given, some=some: some)
-        alone = copied(bench, both, sources)[:2]
-        assert [one.kind for one in alone] == ["minimality"] * 2
-        assert [one.standing for one in alone] == [standing, "stands"]
 
 
 # --- what a variable is known up to ---------------------------------------------------------------

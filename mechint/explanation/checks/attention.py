@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -28,10 +27,6 @@ FOLLOWS, STAYS = Bound(0.75), Bound(0.1, "below")
 """Share of answers that have to become the token of a moved key, and that may stay."""
 MOST = Bound(0.75)
 """Share of inputs of which the named token has to get more attention than any other one."""
-RAISES = Bound(0.9)
-"""Share of inputs of which each of several heads, moved alone, has to raise the token there."""
-IDLE = 4
-"""How many times less than its part of what all heads do one of them may raise a token."""
 
 
 def route(bench: Bench, claim: Route) -> list[Test]:
@@ -123,8 +118,8 @@ def apart_from_place(
 
 
 def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Test]:
-    """The share of the model's answers that are the token at the key; and where the heads are made
-    to attend to another operand, of those that become its token, beside those that stay.
+    """The share of the model's answers that are the token at the key; and where the head is made to
+    attend to another operand, of those that become its token, beside those that stay.
     """
     tokens, at = sources.tokens, bench.at_answer(bench.judged)
     assert claim.route.key is not None
@@ -132,59 +127,26 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Test]:
     there = tokens.gather(1, keys[:, None])[:, 0]
     skill = Skill(1.0, constant(sources.own[:, None]), len(tokens))
     found = counted_share(there == sources.own)
-    heads = claim.route.where.split(", ")
+    head = claim.route.where
+    operands = inputs_of(tokens, sources.at).is_operand(tokens, sources.at)
     moved = moved_key(
-        sources, heads, keys, operands_of(sources), lambda at: tokens.gather(1, at[:, None])[:, 0]
+        sources, [head], keys, operands, lambda at: tokens.gather(1, at[:, None])[:, 0]
     )
     of = (str(claim),)
-    alone = raises(sources, heads, keys) if len(heads) > 1 else []
     return [
-        *(
-            judge_share("minimality", one, of, share, Skill(1.0, 0.0, share.n), bound=RAISES)
-            for one, share in zip(heads, alone, strict=False)
-        ),
         judge_share("coverage", "the token at the key", of, found, skill),
         judge_share(
             "moved key",
-            ", ".join(heads),
+            head,
             of,
             Evidence.share(moved.hits, moved.n),
             skill,
             bound=FOLLOWS,
             null=Evidence.share(moved.null_hits or 0, moved.null_n),
             null_bound=STAYS,
-            scope=bench.joint(len(heads)),
+            scope=bench.joint(1),
         ),
     ]
-
-
-def operands_of(sources: Sources) -> Bool[Tensor, "n pos"]:
-    """Visible operands."""
-    return inputs_of(sources.tokens, sources.at).is_operand(sources.tokens, sources.at)
-
-
-def raises(sources: Sources, heads: Sequence[str], keys: Int[Tensor, " n"]) -> list[Evidence]:
-    """For each of several heads the share of inputs of which it, made to attend to another operand
-    than its key, raises the logit of the token there over that of the token at its key, by an
-    `IDLE`th of its part of what all of them do.
-    """
-    tokens = sources.tokens
-    own = tokens.gather(1, keys[:, None])
-    free = operands_of(sources) & (tokens != own)
-    draw = torch.from_numpy(rng("explain raised").random(free.shape))
-    other = (draw * free).argmax(1)
-    moved = {
-        one: sources.attending(one, one_hot_keys(other, sources.own_logits.new_zeros(free.shape)))
-        for one in heads
-    }
-
-    def raised(some: Sequence[str]) -> Tensor:
-        change = sources.logits({one: moved[one] for one in some}) - sources.own_logits
-        up = change.gather(1, tokens.gather(1, other[:, None])) - change.gather(1, own)
-        return up[free.any(1)][:, 0]
-
-    part = raised(heads) / (IDLE * len(heads))
-    return [counted_share(raised([one]) > part.clamp(min=0)) for one in heads]
 
 
 def other_keys(bench: Bench, keys: Int[Tensor, " n"], at: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
