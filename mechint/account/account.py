@@ -75,12 +75,9 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
     Cost: one forward over the subject's data, which the subject keeps.
     """
     from mechint.checkpoints.checkpoint import measure_performance
-    from mechint.prompts import Prompts
 
-    task = subject.task
-    answers_itself = isinstance(task, Prompts) and any(prompt.open for prompt in task.prompts)
     measured = measure_performance(subject, subject.split)
-    if measured is None or answers_itself:
+    if measured is None or (subject.task is not None and subject.task.own_choices):
         return ()
     kinds, steps = subject.data.kinds, False  # kinds (example, pos)
     if kinds is not None:

@@ -67,8 +67,12 @@ class Prompts(FiniteTask):
 
     @property
     def title(self) -> str:
-        """Name of the file: "Prompts of pairs.jsonl"."""
-        return f"Prompts of {Path(self.path).name}"
+        """Name of the file: "Prompts of pairs.jsonl", and where they have no answers."""
+        return f"Prompts of {Path(self.path).name}" + ", first choices" * self.own_choices
+
+    @property
+    def own_choices(self) -> bool:
+        return any(one.open for one in self.prompts)
 
     text: str | None = setting(
         None, "the prompts as JSON lines, in place of a file", longest=1 << 26
@@ -180,7 +184,7 @@ class Prompts(FiniteTask):
         Raises:
             DataError: two prompts are one input and ask at different positions.
         """
-        if not any(one.open for one in self.prompts):
+        if not self.own_choices:
             return
         tokens, found = self.inputs(), []
         places = [len(one.tokens) - 1 if one.at is None else one.at for one in self.prompts]

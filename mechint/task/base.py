@@ -229,6 +229,11 @@ class Task(Settings, abc.ABC):
         return None
 
     @property
+    def own_choices(self) -> bool:
+        """True where answers are the model's own first choices, which nobody called right."""
+        return False
+
+    @property
     def several(self) -> int:
         """1 where an answer has several right classes, 2 where one is several tokens, else 0."""
         return 0

@@ -214,25 +214,27 @@ class Ablation(Probe):
         top, needed = metrics["component"], metrics["needed"]
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
         unit = metrics["harm_in"]
-        in_nats = unit == "nats"
+        in_nats, own = unit == "nats", report.subject.task.own_choices  # type: ignore[union-attr]
         lost = (
-            f"the loss rises by {rise:.2g} nats"
+            f"the loss{' of its first choice' * own} rises by {rise:.3g} nats"
             if in_nats
+            else f"its first choice changes in {fall:.0%} of prompts"
+            if own
             else f"accuracy falls by {100 * fall:.0f} points"
         )
         median = metrics["others_median"]
         report.finding(
             Claim(
                 f"Without {top} {lost}.",
-                no="No single ablation breaks the answer.",
+                no=f"No single ablation breaks {'its first choice' if own else 'the answer'}.",
                 unclear="An ablation that breaks the answer cannot be told.",
-                lead=f"It needs {listed(needed[:3])}.",
+                lead=f"{'Its first choices need' if own else 'It needs'} {listed(needed[:3])}.",
                 caveat=caveat,
                 causal=True,
             ),
             Effect(
                 float(rise if in_nats else fall),
-                unit.replace("0–1", "of accuracy"),
+                unit.replace("0–1", "of prompts" if own else "of accuracy"),
                 "rise of the loss without it" if in_nats else "lost without it",
                 None if math.isnan(median) else median,
                 f"median of the other {metrics['others']}s",

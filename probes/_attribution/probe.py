@@ -187,10 +187,12 @@ class Attribution(Probe):
         names, share = [top, *metrics["tied"]], metrics["largest_loss"] / metrics["score"]
         some = listed(names) if len(names) <= 3 else in_words(len(names), "component")
         each = " each" * (len(names) > 1)
+        own = report.subject.task is not None and report.subject.task.own_choices
+        score = "the score" + " of its first choice" * own
         report.finding(
             Claim(
-                f"Without {some} the score loses {share:.0%}{each}.",
-                no="No head or MLP alone is what the score needs.",
+                f"Without {some} {score} loses {share:.0%}{each}.",
+                no=f"No head or MLP alone is what {score} needs.",
                 unclear="A component that the score needs cannot be told.",
                 lead=share >= 0.5,
                 caveat="" if "writer" in metrics else caveat,

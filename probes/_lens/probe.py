@@ -224,6 +224,8 @@ class Lens(Probe):
         final, subject = accuracy[list(accuracy)[-1]], report.subject
         outputs = report.performance
         chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
+        own = subject.task is not None and subject.task.own_choices
+        read = "its first choices" if own else "answers"
         n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
         p_value = min(1.0, *(one.p_value * one.questions for one in outputs))
         rival = "the best constant answer" if subject.margins is None else "a coin"
@@ -236,11 +238,13 @@ class Lens(Probe):
         report.metric("lens.ready_after", ready)
         report.finding(
             Claim(
-                f"{percent(accuracy[ready])} of answers {are} {ready}.",
+                f"{percent(accuracy[ready])} of {read} {are} {ready}.",
                 no="The answer cannot be read at any depth.",
                 unclear="The depth from which the answer can be read is unclear.",
             ),
-            Effect(final, "", "accuracy at the end", chance, "chance"),
+            Effect(
+                final, "", f"{'share of them' if own else 'accuracy'} at the end", chance, "chance"
+            ),
             null="lens.final_accuracy",
             least=chance + LEAST * (1 - chance),
             n=n,

@@ -266,6 +266,20 @@ def test_prompts_without_an_answer_have_the_models_own(gpt2: Path) -> None:
     assert subject.accuracy() == {"next token": 1.0}
 
 
+def test_nobody_called_the_models_own_answer_right() -> None:
+    """What is measured of it is said of its first choice, of a given answer as of any."""
+    made = modular_addition(p=7, frequencies=(1, 2)).subject
+    rows, right = made.data.tokens.tolist(), made.targets[:, 0].tolist()
+    given = [{"prompt": row, "answer": one} for row, one in zip(rows, right, strict=True)]
+    for data, own in (([{"prompt": row} for row in rows], True), (given, False)):
+        account = mechint.analyze(
+            mechint.load(made.model, data=data), "lens", "ablation", "attribution"
+        )
+        assert bool(account.quality) != own and ("first choices" in account.title) == own
+        said = [one.headline for _, one in account.findings("yes")]
+        assert len(said) == 3 and all(("first choice" in one) == own for one in said)
+
+
 def test_prompts_for_a_model_that_answers_with_classes() -> None:
     """A model that was trained on a task is asked about prompts in its place."""
     made = modular_addition(p=7, frequencies=(1, 2)).subject
