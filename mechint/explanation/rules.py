@@ -92,10 +92,18 @@ class Inputs:
         """The position of all answers, where it is one."""
         return int(self.at[0]) if bool((self.at == self.at[0]).all()) else None
 
+    def counted(self, place: int) -> int:
+        """A place behind the tokens up to the answer, from their start where it is not the last of
+        all answers, so that the last token is that of the input.
+        """
+        at = self.aligned
+        last = self.causal and (at is None or at == self.tokens.shape[1] - 1)
+        return place if at is None or last else at + 1 + place
+
     @property
     def own_python(self) -> str:
         """The token at the answer, in Python."""
-        return "t[-1]" if self.causal else f"t[{self.aligned}]"
+        return f"t[{self.counted(-1)}]"
 
     @property
     def operands_python(self) -> str:

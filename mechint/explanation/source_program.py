@@ -145,7 +145,8 @@ class SourceProgram:
             "{} among the tokens": count_tokens(tokens, shown, self.inputs.d_vocab) > 0,
         }
         places = range(min(int(at.min()) + 1, MAX_POSITIONS))
-        named = {f"t[{i}]": token_at(i, tokens, at) for p in places for i in (-1 - p, p)}
+        both = [(self.inputs.counted(-1 - p), p) for p in places]
+        named = {f"t[{i}]": token_at(i, tokens, at) for ends in both for i in ends}
         values = self.values(tokens, at) if self.otherwise is None else {}
         for name, value in values.items():
             if value.dim() == 1:
@@ -287,6 +288,8 @@ class SourceProgram:
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
         short = (short if len(short) <= MAX_TITLE else text) + TIES * (self.tied > 0)
+        for name, table in self.function.tables.items():
+            short = short.replace(f"{name}.get(", f"a table of {len(table)} rows by (")
         if self.otherwise is not None:
             other = self.otherwise.title.removeprefix("answer = ").removesuffix(WHATEVER)
             first = f"({short})" if " if " in short else short

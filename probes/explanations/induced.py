@@ -219,7 +219,7 @@ def conditions(sources: Sources, program: SourceProgram | Refusal) -> Iterator[C
     """Conditions on the token at a place: that of which a program is wrong, where that tells it
     best; then each mark at the answer, or each token where there are few.
     """
-    tokens, at = sources.tokens, sources.at
+    tokens, at, inputs = sources.tokens, sources.at, Search(sources).inputs
     found = list[tuple[float, Condition]]()
     if isinstance(program, SourceProgram):
         right = program.right(tokens, at, sources.own)
@@ -232,14 +232,15 @@ def conditions(sources: Sources, program: SourceProgram | Refusal) -> Iterator[C
             some = tuple(values[wrong if wrong.sum() <= len(wrong) / 2 else ~wrong].tolist())
             if 0 < len(some) <= MAX_LISTED:
                 told = float((right != wrong[index]).double().mean())
+                place = place if place >= 0 else inputs.counted(place)
                 found.append((told, Condition(place, some)))
         found.sort(key=lambda one: -one[0])
         yield from (one for _, one in found[:1])
     own, counts = token_at(-1, tokens, at).unique(return_counts=True)
-    marks = torch.isin(own, Search(sources).inputs.structural)
+    marks = torch.isin(own, inputs.structural)
     asked = (counts >= MIN_INPUTS) & (marks | (len(own) <= MAX_LISTED))
     for token in own[asked][counts[asked].argsort()].tolist():
-        yield Condition(-1, (token,))
+        yield Condition(inputs.counted(-1), (token,))
 
 
 def carried(program: SourceProgram, sources: Sources) -> SourceProgram:

@@ -4,6 +4,7 @@ written by hand, and models that have none.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -18,10 +19,12 @@ from click.testing import CliRunner
 import mechint
 from mechint import planted
 from mechint.cli import main
+from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
 from mechint.explanation.functions import Fitting, ProgramVariable, best_function, products
 from mechint.explanation.rules import Inputs, rules_for
 from mechint.groups.finite import parse
+from mechint.models import build
 from mechint.models.members import of_member
 from mechint.registry import EXPLANATIONS
 from mechint.subject import Subject
@@ -306,3 +309,15 @@ def test_a_product_from_prompts_alone_is_by_representations_or_by_rote() -> None
         table = parse("S4").table
         answers = [names["answer"]([x, y, 24]) for x in range(24) for y in range(24)]
         assert answers == table.flatten().tolist()
+
+
+def test_an_answer_to_one_token_is_a_table_of_it_whatever_the_model_does() -> None:
+    """Random weights, asked at the first of three tokens, which is not the last of the input."""
+    model = build(ModelConfig(d_model=32, n_heads=1, d_vocab=10, d_vocab_out=10, n_ctx=3), seed=1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(20)
+    rows = itertools.product(range(10), range(5), range(3))
+    _, found = explained(model.eval(), [{"prompt": list(row), "at": 0} for row in rows])
+    assert found.standing == "untested" and "a table of 10 rows by (t[0])" in str(found.to_dict())
+    assert "t[-1]" not in str(found.to_dict())
