@@ -16,7 +16,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, ProbeResult
+from mechint.probe.results import EACH, Effect, ProbeResult
 from mechint.probes._llc.sampler import training_data
 from mechint.probes.loss_gradient import loss_gradient
 from mechint.subject import Subject
@@ -140,8 +140,10 @@ class Gradients(Probe):
         below = metrics["gradients.below_shuffled"]
         report.finding(
             Claim(
-                "The gradient is smaller than for other answers.",
-                no="The gradient is as large as for other answers.",
+                "The gradient of the whole loss is smaller than for other answers.",
+                no="The gradient of the whole loss is more than half of that for other answers."
+                if below < LEAST_BELOW
+                else "The gradient of the whole loss is no smaller than for some other answers.",
                 unclear="The size of the gradient is unclear.",
                 doubt="it is zero to the precision of the weights"
                 if not metrics["gradients.total"]
@@ -151,6 +153,7 @@ class Gradients(Probe):
             null="gradients.below_shuffled",
             least=LEAST_BELOW,
             n=n,
+            scope=EACH,
         )
 
     def _weights(

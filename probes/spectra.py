@@ -623,10 +623,11 @@ def add_embedding_finding(
 ) -> None:
     """The finding on the energy that the key ones hold of an embedding; null: the metric's name."""
     flat = dict(zip(harmonics.labels, harmonics.flat.tolist(), strict=True))
-    held = sum(found.by_label[k] for k in found.keys)
+    held, one = sum(found.by_label[k] for k in found.keys), len(found.keys) == 1
+    some = f"{in_words(len(found.keys), noun).capitalize()} stand{'s' * one} out in the {whose}"
     report.finding(
         Claim(
-            f"The {whose} holds {held:.0%} of its energy at {in_words(len(found.keys), noun)}.",
+            f"{some}, {held:.0%} of its energy: {named(found.keys)}.",
             no=f"No {noun} stands out in the {whose}.",
             unclear=f"Key {plural(noun)} of the {whose} are unclear.",
             caveat=say_order(value_tokens(report.subject)),

@@ -32,6 +32,15 @@ def named(items: Sequence[object], limit: int = MAX_LISTED) -> str:
     return f"{', '.join(map(str, shown))} and {counted(len(items) - len(shown), 'other')}"
 
 
+def portion(share: float) -> str:
+    """A share in words, of which no more than all can be.
+
+    >>> portion(0.83), portion(1.36)
+    ('83%', 'all')
+    """
+    return f"{share:.0%}" if share < 1.005 else "all"
+
+
 def mostly_wrong(answered: float, of: str = "pairs") -> str:
     """The reason for which nothing is asked of answers that are mostly wrong; "" else.
 

@@ -26,7 +26,6 @@ from mechint.decide import NEAR, Bound, Claim, Decision, Evidence, Skill, decide
 from mechint.decide.evidence import at_least
 from mechint.decide.null import by_example
 from mechint.probe.results import (
-    EACH,
     Effect,
     Figure,
     Finding,
@@ -204,7 +203,7 @@ class Report:
         n: int | None = None,
         alpha: float | None = None,
         details: Mapping[str, Any] | None = None,
-        scope: Scope = EACH,
+        scope: Scope | None = None,
     ) -> Verdict:
         """Say of a claim "yes" where it holds, and "no" where it was tested and does not.
 
@@ -224,13 +223,14 @@ class Report:
             n: examples or pairs behind the claim; fewer than two are unclear.
             alpha: the level; the probe's `significance` when None.
             details: label → value, shown on request.
-            scope: the inputs, answers and components asked, where these are not all, or together.
+            scope: the inputs, answers and components asked, where these are not all, or together;
+                of a claim about answers the one that the subject is asked about, when None.
 
         Returns:
             "yes", "no" or "unclear".
         """
-        if not claim.at_chance:
-            scope = replace(scope, answers=scope.answers or self.subject.asked)
+        if scope is None:
+            scope = Scope(answers=self.subject.asked * (not claim.at_chance))
         claim = replace(
             claim, unclear=claim.unclear or f"Unclear: {self.probe.question.rstrip('.')}"
         )
@@ -311,7 +311,8 @@ class Report:
         how many there are.
         """
         drawn = n if n < len(self.subject.data) else None
-        return Scope(drawn, "", (asked, of) if asked > 1 else None, asked > 1)
+        several = (asked, of) if asked > 1 else None
+        return Scope(drawn, self.subject.asked, several, asked > 1)
 
     def unclear(self, headline: str, reason: str) -> Verdict:
         """Say that a question cannot be answered here, and why, in one line each."""

@@ -47,6 +47,14 @@ def asked_answer(subject: Subject) -> int | None:
     return None if subject.answer in (-1, "all") else int(subject.answer)
 
 
+def asked_of(subject: Subject, variable: Variable) -> str:
+    """The name of the answer that pairs of a variable are read at; "" where an example has one."""
+    task = subject.task
+    if task is None or task.n_answers < 2:
+        return ""
+    return task.answer_names[choose_answer(task, variable, asked_answer(subject))]
+
+
 def draw(
     subject: Subject,
     variable: Variable,

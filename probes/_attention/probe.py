@@ -372,7 +372,7 @@ class Attention(Probe):
         report.finding(
             Claim(
                 f"{said}.",
-                no="No head attends more to one operand on average.",
+                no=f"No head prefers one operand by more than {level:.2g} on average.",
                 unclear="Heads that attend more to one operand cannot be told.",
                 caveat=than,
                 at_chance=True,

@@ -189,9 +189,13 @@ class Attribution(Probe):
         each = " each" * (len(names) > 1)
         own = report.subject.task is not None and report.subject.task.own_choices
         score = "the score" + " of its first choice" * own
+        lost = f"{score} loses {share:.0%}{each}"
+        if share > 1:
+            left = metrics["score"] - metrics["largest_loss"]
+            lost = f"{score} goes from {metrics['score']:.3g} to {left:.3g} nats{each}"
         report.finding(
             Claim(
-                f"Without {some} {score} loses {share:.0%}{each}.",
+                f"Without {some} {lost}.",
                 no=f"No head or MLP alone is what {score} needs.",
                 unclear="A component that the score needs cannot be told.",
                 lead=share >= 0.5,

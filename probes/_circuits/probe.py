@@ -38,7 +38,7 @@ from mechint.probes._circuits.search import (
     path_patching,
     rivals_of,
 )
-from mechint.probes.words import listed, mostly_wrong, position_names
+from mechint.probes.words import listed, mostly_wrong, portion, position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -257,7 +257,7 @@ class Circuits(Probe):
         some = listed(through) if len(through) <= 4 else counted(len(through), "component")
         report.finding(
             Claim(
-                f"{edges} keep {metrics['faithfulness']:.0%} of the score.",
+                f"{edges} keep {portion(metrics['faithfulness'])} of the score.",
                 no=f"No circuit stands out: the smallest has {edges}.",
                 unclear="A circuit of answers that are mostly wrong says nothing."
                 if metrics["answered"] <= 0.5

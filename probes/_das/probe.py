@@ -15,7 +15,7 @@ from mechint.decide import Claim, first_of
 from mechint.errors import counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, ProbeResult, Table
+from mechint.probe.results import Effect, ProbeResult, Scope, Table
 from mechint.probes._das import controls
 from mechint.probes._das._swap import SwapSite, mean
 from mechint.probes._das.search import (
@@ -32,7 +32,7 @@ from mechint.probes._das.search import (
     draw_pairs,
     search,
 )
-from mechint.subject.counterfactuals import asked_answer, choose_variable
+from mechint.subject.counterfactuals import asked_answer, asked_of, choose_variable
 from mechint.subject.pairs import told_apart
 from mechint.task import Task, Variable
 
@@ -385,6 +385,7 @@ class DAS(Probe):
             null=nulls,
             least=self.threshold - 1e-9,
             n=pairs,
+            scope=Scope(answers=asked_of(report.subject, alignment.variable)),
         )
 
 

@@ -14,7 +14,6 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
 from mechint.decide.null import MaxNull
-from mechint.errors import counted
 from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
@@ -23,6 +22,7 @@ from mechint.probes import removal, spectra
 from mechint.probes.operands import embedding_rows, own_orders
 from mechint.probes.removal import EmbeddingRemoval, Removals
 from mechint.probes.spectra import (
+    HALF,
     Cycle,
     KeyRule,
     Spectrum,
@@ -30,7 +30,7 @@ from mechint.probes.spectra import (
     add_embedding_finding,
     add_logits_finding,
 )
-from mechint.probes.words import named
+from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 
 if TYPE_CHECKING:
@@ -267,12 +267,25 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         for output, one in tested.items()
         if one.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
     }
+    told = {
+        output: [key for key in keys if key in logits[output].told]
+        for output, keys in found.items()
+    }
+    shares = {output: logits[output].told_share for output in found}
+    said = [
+        f"of {one} use {in_words(len(keys), 'frequency')}, {shares[one]:.0%} of their variance: "
+        + named(keys)
+        for one, keys in told.items()
+    ]
+    which = "; ".join(said) if len(said) <= 2 else f"of {named([*found], 6)} use frequencies"
+    few = [cycle.output for cycle in cycles if cycle.output not in tested]
     report.finding(
         Claim(
-            f"{len(found)} of {counted(len(tested), 'output')} use frequencies in their logits.",
-            no=f"None of {counted(len(tested), 'output')} uses a frequency in its logits.",
+            f"The logits {which}.",
+            no=f"No frequency stands out in the logits of {named([*tested], 6)}.",
             unclear="Key frequencies of the outputs are unclear.",
-            lead=True,
+            lead=min(shares.values(), default=0.0) >= HALF,
+            caveat=f"not asked of {named(few, 6)}: too few classes" if few else "",
             outputs=list(found) or None,
         ),
         holds=bool(found),

@@ -17,7 +17,7 @@ from mechint.decide import Claim, wilson
 from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.errors import UnknownNameError
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.probe.results import Effect, Figure, ProbeResult
+from mechint.probe.results import EACH, Effect, Figure, ProbeResult, Scope
 from mechint.probes._linear.estimators import (
     DEFAULT_RIDGE,
     Discriminant,
@@ -155,7 +155,9 @@ class Linear(Probe):
             one.name: self.kind == "number" or not self._is_copied(few, one) for one in variables
         }
         report.hero("scores")
-        say(report, found, certain, selective, score=self._score, control=self._control)
+        said = {"score": self._score, "control": self._control}
+        scope = Scope(answers=subject.asked * (self.pos is None))
+        say(report, found, certain, selective, scope=scope, **said)
         return report.result()
 
     def _record(
@@ -390,6 +392,7 @@ def say(
     *,
     score: str,
     control: str,
+    scope: Scope = EACH,
 ) -> None:
     """Report the variable that is decoded best, tested against the best variable of each shuffle; a
     variable whose null cannot decide is left out of both and named as not asked.
@@ -397,7 +400,8 @@ def say(
     Args:
         certain: variable → the selectivity that certainty has; selective: variable → whether its
             control task tells computing from memorizing, as for one input token it does not.
-        score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words.
+        score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words;
+            scope: of the places that were read.
     """
     metrics, level = report.metrics, report.probe.significance
     keys = {name: f"linear.{name}.{score}" for name in scored}
@@ -444,6 +448,7 @@ def say(
         accuracy,
         null=metric if told else key,
         least=LEAST,
+        scope=scope,
     )
     for name, reason in unsaid.items():
         if told and reason is not None:

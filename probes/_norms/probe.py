@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -119,7 +119,7 @@ class Norms(Probe):
                 null=metric,
                 least=-1.0,
                 n=len(few.data),
-                scope=report.scope(len(few.data)),
+                scope=replace(report.scope(len(few.data)), answers=""),
             )
         if shown:
             quantiles = np.array([np.nanquantile(one, [0.05, 0.5, 0.95]) for one in shown.values()])

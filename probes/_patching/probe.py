@@ -16,7 +16,7 @@ from mechint.decide.null import least_signs, sign_flips
 from mechint.errors import DataError
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, ProbeResult
+from mechint.probe.results import Effect, ProbeResult, Scope
 from mechint.probes._effects import MOST, grid, heads_above
 from mechint.probes._patching.measures import (
     KINDS,
@@ -27,9 +27,15 @@ from mechint.probes._patching.measures import (
     place_of,
     with_wrong_source,
 )
-from mechint.probes.words import mostly_wrong, position_names
-from mechint.subject.components import list_components
-from mechint.subject.counterfactuals import answered, asked_answer, choose_variable, draw
+from mechint.probes.words import listed, mostly_wrong, portion, position_names
+from mechint.subject.components import CALLED, list_components
+from mechint.subject.counterfactuals import (
+    answered,
+    asked_answer,
+    asked_of,
+    choose_variable,
+    draw,
+)
 from mechint.subject.pairs import Pairs
 from mechint.task import Variable
 
@@ -105,8 +111,9 @@ class Patching(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
-        default = ("resid_pre", "head", "mlp")
-        listed = list_components(subject, self.components, default=default, layers=self.layers)
+        heads = "head" if "blocks.0.attn.hook_z" in subject.hooks else "attention"
+        default = ("resid_pre", heads, "mlp")
+        every = list_components(subject, self.components, default=default, layers=self.layers)
         pairs = self._draw(subject, variable, seed)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         right = float(answered(subject, unselected).double().mean())
@@ -117,7 +124,7 @@ class Patching(Probe):
             return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
-        components = at_positions(subject, listed.sites, places)
+        components = at_positions(subject, every.sites, places)
         effects, wrong, flipped = effects_of(subject, pairs, components, from_answer=from_answer)
         shares, flips = effects.shares(seed=seed), effects.mean(flipped)
         recovered = shares.value
@@ -178,12 +185,25 @@ class Patching(Probe):
         report.hero("recovered")
         one = components[top]
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
-        self._say(report, carried(variable), float(wrong.share[top]), listed.caveat, last=last)
+        asked = {CALLED.get(components[i].kind, components[i].kind) for i in among}
+        scope = Scope(answers=asked_of(subject, variable))
+        name, rival = carried(variable), float(wrong.share[top])
+        self._say(report, name, rival, sorted(asked), every.caveat, scope, last=last)
         return report.result()
 
-    def _say(self, report: Report, name: str, wrong: float, caveat: str, *, last: bool) -> None:
-        """last: whether the component is the last to write to the answer, which holds the answer of
-        any right model.
+    def _say(
+        self,
+        report: Report,
+        name: str,
+        wrong: float,
+        asked: Sequence[str],
+        caveat: str,
+        scope: Scope,
+        *,
+        last: bool,
+    ) -> None:
+        """asked: the kinds among which the largest was looked for; last: whether the component is
+        the last to write to the answer, which holds the answer of any right model.
         """
         metrics = report.metrics
         top, flips = metrics["component"], metrics["flips"]
@@ -194,12 +214,13 @@ class Patching(Probe):
             return
         strong = min(metrics["recovered"], flips) >= MOST
         needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
-        both = f"recovers {metrics['recovered']:.0%}, flips {flips:.0%}"
+        both = f"recovers {portion(metrics['recovered'])}, flips {flips:.0%}"
+        none = f"Of {listed(asked)} none carries most of {name}"
         report.finding(
             Claim(
                 f"{top} carries {name}: patching it {both}.",
                 no=first_of(
-                    (not strong, f"No component alone carries most of {name}: {top} {both}."),
+                    (not strong, f"{none}: {top} {both}."),
                     (not needed, f"{top} swaps {name}, but the model does without it."),
                     (apart < MOST, f"{top} swaps {name} only along with the rest of the input."),
                     (True, f"A wrong source swaps {name} at {top} as well."),
@@ -218,6 +239,7 @@ class Patching(Probe):
             holds=strong and needed and not apart < MOST,
             null="above_wrong_source",
             n=metrics["pairs"],
+            scope=scope,
         )
 
     # --- pairs and components ---------------------------------------------------------------------

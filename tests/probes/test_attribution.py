@@ -12,11 +12,13 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
+from mechint.probe import Report
+from mechint.probe.results import Null
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.subject.counterfactuals import pair_all, unpaired
 from mechint.subject.pairs import Pairs
-from probes._attribution import components, measured
+from probes._attribution import Attribution, components, measured
 
 SMALL = {"examples": 48, "null_samples": 199}
 
@@ -166,3 +168,16 @@ def test_where_it_is_silent() -> None:
     assert probe.run("attribution", plant.untrained(0), only_correct=False).verdict == "unclear"
     with pytest.raises(ParameterError, match="none with ablation=mean"):
         probe.run("attribution", plant, variable="x", ablation="mean")
+
+
+def test_no_more_than_all_of_a_score_is_lost() -> None:
+    """Without what says the answer it may be turned round: in nats, not as a share above one."""
+    for factor, share in ((0.5, True), (2.0, False)):
+        report = Report(Attribution(), planted.modular_addition(5, (1,)).subject)
+        null = Null.sampled("largest_loss", 8.0 * factor, [0.0] * 999, "drawn")
+        report.metric("largest_loss", 8.0 * factor, null=null)
+        known = {"component": "L0 MLP", "tied": [], "score": 8.0, "examples": 25, "writer": ""}
+        report.update(known)
+        Attribution()._say(report, None)
+        assert ("%" in report.findings[0].headline) == share
+        assert ("8 to -8 nats" in report.findings[0].headline) != share

@@ -145,3 +145,13 @@ def test_what_holds_the_answer_is_not_said_to_carry_an_operand(kind: str) -> Non
     assert torch.equal(edited[:, -1].argmax(-1), subject.model(source)[:, -1].argmax(-1))
     heads = mechint.probes.patching(subject, variable="x", components=("head",))
     assert heads.metrics["component"] == "L0H0 @ 2" and heads.metrics["flips_apart"] == 1
+
+
+def test_the_answer_of_the_pairs_is_named_and_the_kinds_that_were_asked() -> None:
+    """One hop is read where the next ones are not: elsewhere than the subject's last answer."""
+    subject = planted.composition(4, 4, rotation_seed=0, seed=0).subject
+    for place in (0, 2):
+        found = Patching(variable=f"1-hop of {place}", pairs=16, null_samples=99).run(subject)
+        (finding,) = found.findings
+        assert finding.scope.answers == f"from 0:{place}" and finding.verdict == "yes"
+        assert f"@ {place}" in finding.headline
