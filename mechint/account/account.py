@@ -92,7 +92,7 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
             measured.chance[name]["loss"],
             measured.n[name],
             test if math.isfinite(test := measured.held_out.get(name, math.nan)) else None,
-            isinstance(task, FiniteTask) and subject.on_grid,
+            isinstance(subject.task, FiniteTask) and subject.on_grid,
             steps,
             measured.top_1,
             measured.pairs,
