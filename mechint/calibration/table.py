@@ -215,26 +215,14 @@ def markdown_table(columns: Mapping[str, Sequence[Any]]) -> str:
 
 def _settings(chosen: Chosen) -> list[str]:
     """For every probe, with which settings its plants and its controls ran."""
-    if not chosen:
-        return []
-    told, plain = [], []
-    for probe, choices in chosen.items():
-        for one in choices:
-            plants, controls = one["plants"], one["controls"]
-            if not (plants or controls):
-                plain += [f"`{probe}`"] if f"`{probe}`" not in plain else []
-                continue
-            of = f" ({', '.join(one['mechanisms'])})" if len(choices) > 1 else ""
-            other = {name: v for name, v in controls.items() if plants.get(name) != v}
-            other |= {name: "the default" for name in plants if name not in controls}
-            same = "the same" if plants else "the defaults"
-            text = f"but {_written(other)}" if other else ""
-            told.append(
-                f"- `{probe}`{of}: plants with {_written(plants) or 'the defaults'}; controls with "
-                f"{' '.join([same, text]).strip()}"
-            )
-    defaults = [f"- {', '.join(plain)}: the defaults"] if plain else []
-    return ["", DIFFERENT, "", *told, *defaults]
+    lines = [
+        f"- `{probe}` ({', '.join(choice['mechanisms'])}): plants with "
+        f"{_written(choice['plants'])}; controls with {_written(choice['controls'])}"
+        for probe, choices in chosen.items()
+        for choice in choices
+        if choice["plants"] or choice["controls"]
+    ]
+    return ["", DIFFERENT, "", *lines] if lines else []
 
 
 DIFFERENT = (
@@ -260,7 +248,7 @@ def _written(settings: Mapping[str, Any]) -> str:
         else json.dumps(value)
         for name, value in settings.items()
     }
-    return ", ".join(f"`{name}={text}`" for name, text in texts.items())
+    return ", ".join(f"`{name}={text}`" for name, text in texts.items()) or "the defaults"
 
 
 def _cell(value: Any) -> str:

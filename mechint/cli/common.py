@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from mechint.config.settings import integer_range
+from mechint.config.settings import listed_values
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 from mechint.registry.plugins import load_plugins
@@ -178,9 +178,6 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
 
 
-MOST_SEEDS = 100_000
-
-
 def seeds_of(text: str) -> tuple[int, ...]:
     """Seeds from ``0:8`` (0 to 7) or ``0,1,5``.
 
@@ -188,17 +185,9 @@ def seeds_of(text: str) -> tuple[int, ...]:
     ((0, 1, 2, 3), (3,), (0, 2, 5))
     """
     where = f"--seeds {text[:40]}"
-    written = integer_range(text)
-    if written is None and not re.fullmatch(r"\d{1,20}(,\d{1,20})*", text):
-        raise ParameterError(f"{where}: expected first:end or a list such as 0,1,5")
-    span = [int(part) for part in text.split(",")] if written is None else written
-    if not 0 < len(span) <= MOST_SEEDS or min(span) < 0 or max(span) >= 2**32:
-        raise ParameterError(
-            f"{where}: expected from 1 to {MOST_SEEDS:,} seeds, each below {2**32:,}"
-        )
-    seeds = tuple(span)
-    if len(set(seeds)) < len(seeds):
-        raise ParameterError(f"{where}: expected each seed once")
+    seeds = tuple(listed_values(text, where))
+    if not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+        raise ParameterError(f"{where}: expected numbers below {2**32:,}, as 0:8 or 0,1,5")
     return seeds
 
 

@@ -13,6 +13,7 @@ import re
 import shlex
 import types
 import typing
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -263,15 +264,37 @@ def _is_plain(value: Any) -> bool:
         return False
 
 
-def integer_range(text: str) -> range | None:
-    """The integers from `first` to before `end` of ``first:end``, of which the first may be left
-    out for 0; None where `text` is none.
+def split_named(text: str, where: str, expected: str) -> tuple[str, str]:
+    """The name and the value of ``name=value``; ParameterError where either is missing."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not name or not value:
+        raise ParameterError(f"{where}: expected {expected}")
+    return name, value
 
-    >>> integer_range("2:5"), integer_range(":3"), integer_range("2,5")
-    (range(2, 5), range(0, 3), None)
+
+MOST_VALUES = 100_000
+"""Values that one option may list."""
+
+
+def listed_values(text: str, where: str) -> list[Any]:
+    """The values of a range of integers ``0:8`` (``:8``), a list ``8,16,32``, or JSON ``[8,16]``,
+    each once.
+
+    >>> listed_values("0:3", ""), listed_values("1e-3,2e-3", ""), listed_values("add,sub", "")
+    ([0, 1, 2], [0.001, 0.002], ['add', 'sub'])
     """
-    match = re.fullmatch(r"(-?\d{1,12})?:(-?\d{1,12})", text)
-    return range(int(match[1] or 0), int(match[2])) if match else None
+    if span := re.fullmatch(r"(-?\d{1,12})?:(-?\d{1,12})", text):
+        values: Any = range(int(span[1] or 0), int(span[2]))
+    elif text.startswith("["):
+        values = parse_value(text, where)
+    else:
+        values = [parse_value(part, where) for part in text.split(",")]
+    if not isinstance(values, list | range) or not 0 < len(values) <= MOST_VALUES:
+        raise ParameterError(f"{where}: expected from 1 to {MOST_VALUES:,} values")
+    written = [json.dumps(value) for value in values]
+    if twice := next((one for one, count in Counter(written).items() if count > 1), ""):
+        raise ParameterError(f"{where}: {shown(twice)} stands there twice; expected each once")
+    return list(values)
 
 
 def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[str, Any]]:
@@ -325,7 +348,7 @@ def _listed(owner: type, name: str, value: Any) -> Any:
     """`value` as a list where the field takes several: ``MAX,MED`` and ``7`` are lists of two and
     of one.
     """
-    hint = typing.get_type_hints(owner)[name]
+    hint = _hints(owner)[name]
     members = typing.get_args(hint) if typing.get_origin(hint) is not tuple else (hint,)
     if not any(typing.get_origin(member) is tuple for member in members):
         return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,8 @@ def addition(noise: float, seed: int, constant_attention: bool = False) -> Plant
     return modular_addition(P, drawn.tolist(), constant_attention=constant_attention, **blur)
 
 
-def pizza(noise: float, seed: int) -> Planted:
-    """The same with constant attention."""
-    return addition(noise, seed, constant_attention=True)
+pizza = partial(addition, constant_attention=True)
+"""The same with constant attention."""
 
 
 def underconfident_addition(noise: float, seed: int) -> Planted:
@@ -61,9 +61,8 @@ def order(noise: float, seed: int, n: int = ORDERED) -> Planted:
     return comparison(n, angle=angle, noise=noise, rotation_seed=seed, seed=seed)
 
 
-def fine_order(noise: float, seed: int) -> Planted:
-    """The same with twice as many numbers."""
-    return order(noise, seed, 2 * ORDERED)
+fine_order = partial(order, n=2 * ORDERED)
+"""The same with twice as many numbers."""
 
 
 def pointer_doubling(noise: float, seed: int) -> Planted:

@@ -5,7 +5,7 @@ addition half learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,8 @@ def memorizing(seed: int, until: float = 1.0) -> Subject:
     return _trained(task, seed, until)
 
 
-def half_memorized(seed: int) -> Subject:
-    """The same, stopped when half of the answers are right; no rule gives them."""
-    return memorizing(seed, until=0.5)
+half_memorized = partial(memorizing, until=0.5)
+"""The same, stopped when half of the answers are right; no rule gives them."""
 
 
 @cache
@@ -47,9 +46,8 @@ def sums_by_heart(seed: int, p: int = MODULUS) -> Subject:
     return _trained(task, seed, 1.0, task.split(seed)["train"])
 
 
-def sums_mod_13_by_heart(seed: int) -> Subject:
-    """The same modulo 13."""
-    return sums_by_heart(seed, 13)
+sums_mod_13_by_heart = partial(sums_by_heart, p=13)
+"""The same modulo 13."""
 
 
 @cache

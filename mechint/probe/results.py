@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -190,10 +190,6 @@ class Finding(Shown):
         added = "; ".join(filter(None, more))
         return Text(f"{self.headline.rstrip('.')} ({added})." if added else self.headline)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return to_jsonable(asdict(self))
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From its fields as JSON values."""
@@ -246,10 +242,6 @@ class PaperClaim(Shown):
             asked = self.criterion.rpartition("; control: ")[2]
             text += f"\n{'':<18}control {self.control}; asked for: {asked}"
         return Text(text)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return to_jsonable(asdict(self))
 
 
 SHOWN = 20

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mechint.config.settings import split_named
 from mechint.errors import ParameterError, RunError
 from mechint.registry.plugins import given_plugins, load_plugins
 from mechint.sweeps.directory import run_group
@@ -101,13 +102,9 @@ def parse_options(texts: Sequence[str]) -> dict[str, str]:
     >>> parse_options(["time=1:00:00", "mem=4G"])
     {'time': '1:00:00', 'mem': '4G'}
     """
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise ParameterError(f"--slurm {text!r}: expected KEY=VALUE, such as time=4:00:00")
-        found[name.strip().lstrip("-")] = value.strip()
-    return found
+    expected = "KEY=VALUE, such as time=4:00:00"
+    pairs = (split_named(text, f"--slurm {text!r}", expected) for text in texts)
+    return {name.lstrip("-"): value for name, value in pairs}
 
 
 def _count(options: dict[str, str], name: str, default: int) -> int:

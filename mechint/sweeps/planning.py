@@ -17,16 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import assignment
-from mechint.config.settings import integer_range, parse_value, shown
+from mechint.config.settings import (
+    MOST_VALUES,
+    listed_values,
+    parse_value,
+    shown,
+    split_named,
+)
 from mechint.errors import ParameterError
 from mechint.registry import TASKS
 from mechint.system.files import parse_json, read_bytes, read_toml
 
 if TYPE_CHECKING:
     from mechint.training import Spec
-
-MOST_RUNS = 100_000
-"""Runs that a sweep may have."""
 
 GROUP = 16
 """Runs that one group has at most: enough to share what a step of small models costs Python, few
@@ -118,38 +121,17 @@ def setting_text(name: str, value: Any) -> str:
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:
-    """The name and the values of an ``--over``: a range of integers ``0:8``, a list ``8,16,32``, or
-    JSON.
+    """The name and the values of an ``--over``, as `listed_values` reads them.
 
-    >>> (parse_values("seed=0:3"), parse_values("lr=1e-3,2e-3"),
-    ...     parse_values("operation=add,multiply"))
-    (('seed', [0, 1, 2]), ('lr', [0.001, 0.002]), ('operation', ['add', 'multiply']))
+    >>> parse_values("seed=0:3"), parse_values("operation=add,multiply")
+    (('seed', [0, 1, 2]), ('operation', ['add', 'multiply']))
     """
     where = f"--over {shown(text)}"
-    name, equals, values = (part.strip() for part in text.partition("="))
-    if not equals or not name or not values:
-        raise ParameterError(f"{where}: expected name=first:end or name=value,value")
-    span = integer_range(values)
-    if span is not None:
-        if len(span) > MOST_RUNS:
-            raise ParameterError(f"{where}: expected at most {MOST_RUNS:,} values")
-        found: list[Any] = list(span)
-    elif values.startswith("["):
-        found = parse_value(values, where)
-        if not isinstance(found, list):
-            raise ParameterError(f"{where}: expected a JSON list")
-    else:
-        if re.fullmatch(r"\d+-\d+", values):
-            first, last = map(int, values.split("-"))
-            raise ParameterError(f"{where}: expected {name}={first}:{last + 1} for a range")
-        found = [parse_value(part, where) for part in values.split(",")]
-    if not found:
-        raise ParameterError(f"{where}: holds no value")
-    texts = [json.dumps(value) for value in found]
-    twice = next((value for value in texts if texts.count(value) > 1), None)
-    if twice is not None:
-        raise ParameterError(f"{where}: {shown(twice)} stands there twice; expected each once")
-    return name, found
+    name, values = split_named(text, where, "name=first:end or name=value,value")
+    if re.fullmatch(r"\d+-\d+", values):
+        first, last = map(int, values.split("-"))
+        raise ParameterError(f"{where}: expected {name}={first}:{last + 1} for a range")
+    return name, listed_values(values, where)
 
 
 def swept_values(texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -191,8 +173,8 @@ def plan(
     """
     from mechint.training.plan import partition
 
-    if (count := math.prod(map(len, over.values()))) > MOST_RUNS:
-        raise ParameterError(f"sweep: {count:,} runs, expected at most {MOST_RUNS:,}")
+    if (count := math.prod(map(len, over.values()))) > MOST_VALUES:
+        raise ParameterError(f"sweep: {count:,} runs, expected at most {MOST_VALUES:,}")
     runs = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     names = [run_name(swept) for swept in runs]
     if len(set(names)) < len(names):

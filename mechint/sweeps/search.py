@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.config.settings import parse_value, shown
+from mechint.config.settings import parse_value, shown, split_named
 from mechint.errors import ParameterError, RunError
 from mechint.registry import PROBES
 from mechint.run_table import Entry, Measurement, measure
@@ -63,9 +63,8 @@ class Space:
         ('adamw', 'muon')
         """
         where = f"--search {shown(text)}"
-        name, equals, values = (part.strip() for part in text.partition("="))
-        if not equals or not name or not values:
-            raise ParameterError(f"{where}: expected name=low..high, name=low..high:log or a list")
+        expected = "name=low..high, name=low..high:log or a list"
+        name, values = split_named(text, where, expected)
         match = re.fullmatch(r"([^.,:]+(?:\.\d[^.,:]*)?)\.\.([^,:]+?)(:log)?", values)
         if match is None:
             choices = tuple(parse_value(part, where) for part in values.split(","))

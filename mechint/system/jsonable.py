@@ -105,7 +105,7 @@ def decode_array(data: Mapping[str, Any]) -> Shaped[np.ndarray, " ..."]:
 
 # --- values for people ----------------------------------------------------------------------------
 class Shown(ABC):
-    """Base of results that print as the terminal shows them; a notebook adds its styles."""
+    """Base of dataclasses that print as the terminal shows them; a notebook adds its styles."""
 
     @abstractmethod
     def text(self, width: int = 100) -> Text:
@@ -115,6 +115,10 @@ class Shown(ABC):
         return self.text().plain
 
     __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return to_jsonable(dataclasses.asdict(self))  # type: ignore[call-overload]
 
     def _repr_html_(self) -> str:
         from rich.console import Console

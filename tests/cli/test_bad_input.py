@@ -40,7 +40,7 @@ from tests.cli.conftest import Command, one_line
         ),
         (
             ["train", "modular-arithmetic", "--seeds", "8:0"],
-            "--seeds 8:0: expected from 1 to 100,000 seeds",
+            "--seeds 8:0: expected from 1 to 100,000 values",
         ),
         (["train", "modular-arithmetic", "--device", "cuda:99"], "device 'cuda:99' is not there"),
         (["sweep", "none.json"], "none.json: there is no such file"),
