@@ -1,0 +1,1 @@
+"""Frequencies that rise before sums generalize and die after: scaffold or rival."""
