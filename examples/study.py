@@ -11,7 +11,7 @@ import mechint
 from mechint.registry import STUDIES
 
 NAME, SIZE = os.environ.get("STUDY", "composition"), os.environ.get("SIZE", "smoke")
-study = STUDIES[NAME]()
+study = STUDIES[NAME]
 print(study.title, "-", len(study.plan(SIZE)), "runs at size", SIZE)
 print("here:", study.here, "- the paper:", study.there)
 

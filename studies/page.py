@@ -122,7 +122,7 @@ def head_of(sentence: Sentence, claims: Sequence[PaperClaim]) -> str:
     return {SUPPORTED: STANDS, REFUTED: FALLS}.get(verdict, OPEN)
 
 
-def standing(study: Study | type[Study], claims: Sequence[PaperClaim]) -> dict[str, list[str]]:
+def standing(study: Study, claims: Sequence[PaperClaim]) -> dict[str, list[str]]:
     """The sentences that stand, fall or are open, by these words, where there are such; one whose
     claims differ is open, and a star marks one by a criterion later than its runs.
     """

@@ -75,7 +75,7 @@ def record(
     for name, sizes in found.items():
         for size, outcome in sizes.items():
             write_text(results / name / size / CLAIMS, claims_text(outcome.claims))
-        if hero := study_page(STUDIES[name](), sizes).hero:
+        if hero := study_page(STUDIES[name], sizes).hero:
             hero.save(results / name / PICTURE)
     write_text(results / "README.md", tables(found, results))
     for document in map(Path, documents):
@@ -101,7 +101,7 @@ def outcomes(places: Iterable[str | Path]) -> dict[str, dict[str, Outcome]]:
             place, kind = kept[name, size]
             rows = read_rows(place / ROWS)
             done, rows = len(rows), Rows([*rows, *read_rows(place / KEPT)])
-            claims = judge(STUDIES[name](), rows, size)
+            claims = judge(STUDIES[name], rows, size)
             told = facts(kind, done, kind.get("planned", done))
             found.setdefault(name, {})[size] = Outcome(rows, claims, told)
     return found
@@ -116,7 +116,7 @@ def pages_under(places: Sequence[str | Path]) -> list[Page]:
     for place in map(Path, places):
         if not place.exists():
             raise RunError(f"{place}: there is no such directory to take rows of studies from")
-    return [study_page(STUDIES[name](), sizes) for name, sizes in outcomes(places).items()]
+    return [study_page(STUDIES[name], sizes) for name, sizes in outcomes(places).items()]
 
 
 def _verdicts(one: Mapping[str, Any]) -> list[str]:

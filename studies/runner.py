@@ -67,7 +67,7 @@ class Reproduction(Shown):
 
 def find_study(name: str) -> Study:
     """The study of that name; UnknownNameError says which one was meant."""
-    return STUDIES[name]()
+    return STUDIES[name]
 
 
 def reproduce(

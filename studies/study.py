@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mechint.config import Settings, TrainConfig
 from mechint.probe.results import Figure
@@ -85,43 +84,31 @@ def arm(
     return planned
 
 
-class Study(abc.ABC):
-    """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors and title),
-    `summary` (what it says), `here` and `there` (the regime of the runs, and the paper's),
-    `claims`, and `costs`: size → core-hours, measured where `measured` names it; before: of a
-    study of ours, who has said it or its contrary before; sentences: what claims say together, at
-    most six of the paper's.
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One paper: an object that a package registers under its name.
+
+    name: of the registry; paper: authors and title; summary: what it says; here, there: the regime
+    of the runs, and the paper's; plan: size → the runs that are trained at it, names all different,
+    none at size fresh where no criterion was changed; measure: the numbers that are kept of a
+    trained run, JSON values; draw: the paper's figures, from the rows; costs: size → core-hours;
+    before: of a study of ours, who has said it or its contrary before; sentences: what claims say
+    together, at most six of the paper's.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    paper: ClassVar[str]
-    summary: ClassVar[str]
-    here: ClassVar[str]
-    there: ClassVar[str]
-    claims: ClassVar[tuple[ClaimTest, ...]]
-    costs: ClassVar[Mapping[str, float]]
-    measured: ClassVar[tuple[str, ...]] = ()
-    before: ClassVar[str] = ""
-    sentences: ClassVar[tuple[Sentence, ...]] = ()
-
-    # static, so that a study can name functions; one that keeps a state makes them methods
-    @staticmethod
-    @abc.abstractmethod
-    def plan(size: str) -> list[PlannedRun]:
-        """The runs that are trained at `size`, names all different; none at size fresh where no
-        criterion was changed.
-        """
-
-    @staticmethod
-    @abc.abstractmethod
-    def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        """The numbers that are kept of a trained run; JSON values."""
-
-    @staticmethod
-    def draw(rows: Rows) -> dict[str, Figure]:
-        """The paper's figures, from the rows."""
-        return {}
+    name: str
+    title: str
+    paper: str
+    summary: str
+    here: str
+    there: str
+    plan: Callable[[str], list[PlannedRun]]
+    measure: Callable[[Run, Mapping[str, Any]], dict[str, Any]]
+    claims: tuple[ClaimTest, ...]
+    costs: Mapping[str, float]
+    draw: Callable[[Rows], dict[str, Figure]] = lambda _: {}
+    before: str = ""
+    sentences: tuple[Sentence, ...] = ()
 
 
 def untrained(run: Run, **options: Any) -> Subject:

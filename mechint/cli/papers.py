@@ -103,8 +103,7 @@ def reproduce(
     if left:
         cost = STUDIES[study].costs.get(size, 0.0)
         if cost > ASKED_FROM and device == "cpu":
-            known = "measured" if size in STUDIES[study].measured else "estimated"
-            print_error(f"{study} at size {size} takes about {cost:,.3g} core-hours ({known})")
+            print_error(f"{study} at size {size} takes about {cost:,.3g} core-hours")
             if seconds is None and not yes:
                 click.confirm(
                     "Train it on this CPU? (--budget stops in time)", abort=True, err=True

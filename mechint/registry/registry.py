@@ -257,7 +257,7 @@ def unfinished(kind: type, settings: bool = True) -> str | None:
 
 TASKS: Registry[type[mechint.Task]] = Registry("task", "mechint.tasks", "mechint.task:Task")
 PROBES: Registry[type[mechint.Probe]] = Registry("probe", "mechint.probes", "mechint.probe:Probe")
-STUDIES: Registry[type[mechint.Study]] = Registry("study", "mechint.studies")
+STUDIES: Registry[mechint.Study] = Registry("study", "mechint.studies")
 EXPLANATIONS: Registry[type] = Registry("explanation", "mechint.explanations")
 RULES: Registry[Callable[..., Any]] = Registry("rule", "mechint.rules")
 FUNCTIONS: Registry[Callable[..., Any]] = Registry("function", "mechint.functions")

@@ -6,7 +6,7 @@ comparison.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.capacity import language, regressions
 from mechint.studies.capacity.claims import CLAIMS
@@ -202,24 +202,21 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     return kind.measure(run, labels)
 
 
-class Capacity(Study):
-    """Regressions and language models that compete for width."""
-
-    name: ClassVar[str] = "capacity"
-    title: ClassVar[str] = "Why larger models learn more"
-    paper: ClassVar[str] = (
-        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task Retention"
-    )
-    summary: ClassVar[str] = (
+STUDY = Study(
+    name="capacity",
+    title="Why larger models learn more",
+    paper="Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
+    "Retention",
+    summary=(
         "A model of limited width keeps the features of largest utility: frequency times how much "
         "they explain. What frequent tasks leave unexplained pulls the width away from rare ones, "
         "so rare tasks are learned, and retained between showings, only by wider models. More "
         "data does not change this; language models with an injected task show the same."
-    )
-    here: ClassVar[str] = "n = 64, T = 8; 2-layer models 8 to 32 wide on a synthetic language"
-    there: ClassVar[str] = "regressions; 8- to 16-layer models, 4M to 4B parameters, on Dolma"
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    here="n = 64, T = 8; 2-layer models 8 to 32 wide on a synthetic language",
+    there="regressions; 8- to 16-layer models, 4M to 4B parameters, on Dolma",
+    claims=CLAIMS,
+    sentences=(
         Sentence(
             "features are learned in the order of their utility",
             ("a1", "a2", "a3", "b1", "b2", "f1", "f2"),
@@ -248,8 +245,9 @@ class Capacity(Study):
             ("g", "h", "i", "j1", "j2", "k1", "k2"),
             regime="2-layer models 8 to 32 wide, a synthetic language",
         ),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 0.5, "overnight": 4}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.9, "fresh": 0.5, "overnight": 4},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

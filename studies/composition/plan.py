@@ -8,7 +8,7 @@ In a mixture every example asks all of its hops, but for *one hop each*, which i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.composition.claims import CLAIMS
 from mechint.studies.composition.figures import draw
@@ -98,23 +98,19 @@ def plan(size: str) -> list[PlannedRun]:
     return planned
 
 
-class CompositionStudy(Study):
-    """Composed permutations, learned from direct labels, mixtures and curricula."""
-
-    name: ClassVar[str] = "composition"
-    title: ClassVar[str] = "Learning compositional functions with transformers"
-    paper: ClassVar[str] = (
-        "Wang et al. 2025, Learning compositional functions with transformers (slides, Part II)"
-    )
-    summary: ClassVar[str] = (
+STUDY = Study(
+    name="composition",
+    title="Learning compositional functions with transformers",
+    paper="Wang et al. 2025, Learning compositional functions with transformers (slides, Part II)",
+    summary=(
         "Composing k permutations that interleave with k hidden ones needs only log₂k + 1 layers, "
         "each doubling the hop length. From k-hop labels alone gradient descent needs "
         "exponentially many examples; a curriculum, or a mixture with shorter hops, makes it easy."
-    )
-    here: ClassVar[str] = "N = 4 or 6, k = 4, width 32 or 64, at most 6,000 steps of 64 examples"
-    there: ClassVar[str] = "k = 4 (figure); k⁴N⁶ samples (theorem)"
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    here="N = 4 or 6, k = 4, width 32 or 64, at most 6,000 steps of 64 examples",
+    there="k = 4 (figure); k⁴N⁶ samples (theorem)",
+    claims=CLAIMS,
+    sentences=(
         Sentence("labels of the longest hop alone stay at chance", ("a",)),
         Sentence(
             "a mixture learns every hop, short ones first",
@@ -133,8 +129,9 @@ class CompositionStudy(Study):
             "samples grow as a power of N and k with help, and exponentially in k without",
             cost="not estimated: sweeps over N and k",
         ),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 0.2, "overnight": 14}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.9, "fresh": 0.2, "overnight": 14},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.dying_frequencies.claims import CLAIMS
 from mechint.studies.dying_frequencies.figures import draw
@@ -27,31 +27,30 @@ def plan(size: str) -> list[PlannedRun]:
     return arm("addition", "modular-arithmetic", seeds, task, MODEL, {**TRAIN, **few})
 
 
-class DyingFrequencies(Study):
-    """Addition by frequencies, of which some rise and die."""
-
-    name: ClassVar[str] = "dying-frequencies"
-    title: ClassVar[str] = "Frequencies that die: scaffold or rival?"
-    paper: ClassVar[str] = "Our own study"
-    summary: ClassVar[str] = (
+STUDY = Study(
+    name="dying-frequencies",
+    title="Frequencies that die: scaffold or rival?",
+    paper="Our own study",
+    summary=(
         "While addition mod p is learned, more frequencies grow in the embedding than the model "
         "ends with. The hypotheses: those that die are a scaffold, without which training takes "
         "longer; or they are rivals, without which it takes less. Forks decide: at the step at "
         "which they are largest they are taken out of the embedding, and training goes on."
-    )
-    here: ClassVar[str] = "addition mod 37, 60% train, one layer 64 wide, 1,000 steps"
-    there: ClassVar[str] = "nobody's, as far as we know"
-    before: ClassVar[str] = (
+    ),
+    here="addition mod 37, 60% train, one layer 64 wide, 1,000 steps",
+    there="nobody's, as far as we know",
+    before=(
         "He et al. 2026 (arXiv 2602.16849) describe rivals: frequencies compete within a neuron, "
         "and weight decay prunes those that lose. Of forks without them we found nothing in one "
         "search."
-    )
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    claims=CLAIMS,
+    sentences=(
         Sentence("frequencies that die are a scaffold", ("a",)),
         Sentence("frequencies that die are rivals", ("b",)),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "overnight": 1}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.3, "overnight": 1},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

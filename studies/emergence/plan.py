@@ -8,7 +8,7 @@ the theorem's d^0.1. Runs on fresh batches test the talk's remark on discretizat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.emergence.claims import CLAIMS
 from mechint.studies.emergence.figures import draw
@@ -147,25 +147,23 @@ def plan(size: str) -> list[PlannedRun]:
     return planned
 
 
-class Emergence(Study):
-    """Sums of single-index functions: sharp emergence, smooth loss."""
-
-    name: ClassVar[str] = "emergence"
-    title: ClassVar[str] = "Emergence and scaling laws for SGD learning"
-    paper: ClassVar[str] = (
+STUDY = Study(
+    name="emergence",
+    title="Emergence and scaling laws for SGD learning",
+    paper=(
         "Ren, Nichani, Wu and Lee 2025, Emergence and scaling laws for SGD learning (slides, "
         "Part I)"
-    )
-    summary: ClassVar[str] = (
+    ),
+    summary=(
         "A two-layer network learns a sum of single-index functions whose strengths fall as a "
         "power law. Every direction shows a long plateau and a sharp end, at a time that its "
         "strength sets. Added up, these transitions give a loss that falls as a smooth power law "
         "of time and of width."
-    )
-    here: ClassVar[str] = "population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64"
-    there: ClassVar[str] = "online SGD, P ≪ d^0.1"
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    here="population gradient, P = 96, d = 16,384; online SGD, P = 24, d = 64",
+    there="online SGD, P ≪ d^0.1",
+    claims=CLAIMS,
+    sentences=(
         Sentence(
             "direction p emerges sharply at a time ∝ p^β",
             ("a2", "a1", "a3", "a4"),
@@ -188,8 +186,9 @@ class Emergence(Study):
             ("f1", "f2"),
             regime="online SGD, P = 24, d = 64",
         ),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.1, "overnight": 6}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.3, "fresh": 0.1, "overnight": 6},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.half_learned.claims import CLAIMS, FIFTH
 from mechint.studies.half_learned.figures import draw
@@ -36,29 +36,27 @@ def plan(size: str) -> list[PlannedRun]:
     ]
 
 
-class HalfLearned(Study):
-    """Sums mod 10 of which a model has learned one factor."""
-
-    name: ClassVar[str] = "half-learned"
-    title: ClassVar[str] = "Are half-learned sums worse than guesses?"
-    paper: ClassVar[str] = "Our own study"
-    summary: ClassVar[str] = (
+STUDY = Study(
+    name="half-learned",
+    title="Are half-learned sums worse than guesses?",
+    paper="Our own study",
+    summary=(
         "Sums mod 10 are sums mod 2 and mod 5 at once. The hypothesis: a small transformer that "
         "has learned one of the two and no more is below chance on the other, held out, by as "
         "many triplets as it is above chance in training. The reason, which is arithmetic: no two "
         "of three digits say anything of the parity of their sum, so that shares made of "
         "functions of two digits give the right one exactly chance over all 1,000 triplets, "
         "whatever they were fitted to. What is gained on 900 is lost on 100."
-    )
-    here: ClassVar[str] = "triplets mod 10, 64 wide, 100 or 200 of 1,000 held out, 5,000 steps"
-    there: ClassVar[str] = "nobody's, as far as we know"
-    before: ClassVar[str] = (
+    ),
+    here="triplets mod 10, 64 wide, 100 or 200 of 1,000 held out, 5,000 steps",
+    there="nobody's, as far as we know",
+    before=(
         "Data sets on which learners are right in training and below chance held out are known "
         "as anti-learning (Kowalczyk and Chapelle 2005, for kernels and linear learners). Of "
         "transformers that have learned a group in part we found nothing in three searches."
-    )
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    claims=CLAIMS,
+    sentences=(
         Sentence("a half-learned model is below chance on the other factor", ("a",)),
         Sentence(
             "what a half-learned model gains in training it loses held out",
@@ -66,8 +64,9 @@ class HalfLearned(Study):
         ),
         Sentence("least squares on pairs of digits says where it is wrong", ("d",)),
         Sentence("it is as far below chance as least squares on pairs", ("e",)),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.3, "fresh": 0.5, "overnight": 2}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.3, "fresh": 0.5, "overnight": 2},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

@@ -7,7 +7,7 @@ laptop: triplets of digits. overnight: the paper's nested expressions with chain
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.joint_training.claims import CLAIMS
 from mechint.studies.joint_training.figures import draw
@@ -229,22 +229,20 @@ def plan(size: str) -> list[PlannedRun]:
     return overnight()
 
 
-class JointTraining(Study):
-    """Arithmetic on digits, one operation alone against several together."""
-
-    name: ClassVar[str] = "joint-training"
-    title: ClassVar[str] = "Joint training: hard operations learned beside easy ones"
-    paper: ClassVar[str] = "Small Models, Smarter Learning: The Power of Joint Task Training"
-    summary: ClassVar[str] = (
+STUDY = Study(
+    name="joint-training",
+    title="Joint training: hard operations learned beside easy ones",
+    paper="Small Models, Smarter Learning: The Power of Joint Task Training",
+    summary=(
         "Small transformers learn nested operations on digits. Maxima and medians take few "
         "parameters, sums many; but beside maxima and medians, or beside products, sums are "
         "learned by models several times smaller. Embeddings of models that learned sums show "
         "parity and order, and where tables are shuffled nothing is gained."
-    )
-    here: ClassVar[str] = "triplets mod 10, 64 wide; nested n = 10, 10,000 steps"
-    there: ClassVar[str] = "nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps"
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    here="triplets mod 10, 64 wide; nested n = 10, 10,000 steps",
+    there="nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps",
+    claims=CLAIMS,
+    sentences=(
         Sentence(
             "more models learn sums beside maxima and medians than alone",
             ("e1", "e2", "e5"),
@@ -300,8 +298,9 @@ class JointTraining(Study):
             regime="triplets mod 10, 8 to 64 wide",
             own=True,
         ),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.6, "fresh": 4.0, "overnight": 30}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.6, "fresh": 4.0, "overnight": 30},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

@@ -9,7 +9,7 @@ core-hours a run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.remainders.claims import CLAIMS
 from mechint.studies.remainders.figures import draw
@@ -87,26 +87,24 @@ def _arms(
     return planned
 
 
-class RemaindersStudy(Study):
-    """Remainders by all primes below p, learned by one block at once, with its controls."""
-
-    name: ClassVar[str] = "remainders"
-    title: ClassVar[str] = "Remainders by all primes at once"
-    paper: ClassVar[str] = (
+STUDY = Study(
+    name="remainders",
+    title="Remainders by all primes at once",
+    paper=(
         "Syrkis and Søgaard, Mechanistic Interpretability on (Multi-task) Irreducible Integer "
         "Identifiers"
-    )
-    summary: ClassVar[str] = (
+    ),
+    summary=(
         "A one-block transformer reads two base-p digits and predicts the remainders of the "
         "number by every prime below p. It learns 2, 3, 5 and 7 first and the others together "
         "later, and while it does the number of frequencies in its neurons spikes. Position "
         "embeddings, singular values and heads show that it tells the digits apart; shuffled "
         "labels show none of its periodicity."
-    )
-    here: ClassVar[str] = "p = 47, 14 primes, 80% train, 7,000 steps"
-    there: ClassVar[str] = "p = 113, 29 primes, 30% train, 65,536 steps"
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    here="p = 47, 14 primes, 80% train, 7,000 steps",
+    there="p = 113, 29 primes, 30% train, 65,536 steps",
+    claims=CLAIMS,
+    sentences=(
         Sentence("one model learns the remainders by all primes", ("a",)),
         Sentence(
             "2, 3, 5, 7 come in that order, the others later and in none",
@@ -129,8 +127,9 @@ class RemaindersStudy(Study):
             ("d2", "j3"),
             own=True,
         ),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 1.8, "fresh": 0.6, "overnight": 7}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 1.8, "fresh": 0.6, "overnight": 7},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

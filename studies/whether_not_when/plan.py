@@ -5,7 +5,7 @@ initializations; the widest first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mechint.studies.half_learned.plan import SUM, TRAIN
 from mechint.studies.joint_training.plan import SEED, SUMS, triplets
@@ -54,28 +54,24 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     return {"accuracy": curve[-1][1], "solved_at": float(first)}
 
 
-class WhetherNotWhen(Study):
-    """Sums alone and beside maxima and medians, followed until they are solved."""
-
-    name: ClassVar[str] = "whether-not-when"
-    title: ClassVar[str] = "Does joint training change whether, or when?"
-    paper: ClassVar[str] = "Our own study"
-    summary: ClassVar[str] = (
+STUDY = Study(
+    name="whether-not-when",
+    title="Does joint training change whether, or when?",
+    paper="Our own study",
+    summary=(
         "The hypothesis: beside maxima and medians more small models come to solve sums mod 10, "
         "and those that do take as many steps as those that solve sums alone, so that curves of "
         "what is not solved yet fall together and flatten at different heights; from PyTorch's "
         "default initialization the difference is gone."
-    )
-    here: ClassVar[str] = (
-        "triplets mod 10, 8 to 64 wide, two initializations, 5,000 steps, rate falling tenfold"
-    )
-    there: ClassVar[str] = "nobody's, as far as we know"
-    before: ClassVar[str] = (
+    ),
+    here="triplets mod 10, 8 to 64 wide, two initializations, 5,000 steps, rate falling tenfold",
+    there="nobody's, as far as we know",
+    before=(
         "Both et al. 2025 (Small Models, Smarter Learning) say the contrary of the when: beside "
         "other operations sums rise at almost half the steps of sums alone, on accuracy curves."
-    )
-    claims = CLAIMS
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+    ),
+    claims=CLAIMS,
+    sentences=(
         Sentence(
             "64 wide, more models ever solve sums beside maxima and medians",
             ("a1",),
@@ -98,8 +94,9 @@ class WhetherNotWhen(Study):
             cost="2 core-hours",
             own=True,
         ),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.9, "fresh": 1.6, "overnight": 7}
-    plan = staticmethod(plan)
-    measure = staticmethod(measure)
-    draw = staticmethod(draw)
+    ),
+    costs={"laptop": 0.9, "fresh": 1.6, "overnight": 7},
+    plan=plan,
+    measure=measure,
+    draw=draw,
+)

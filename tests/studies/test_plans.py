@@ -15,7 +15,7 @@ from studies.study import FRESH, SIZES
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_size_can_be_planned(name: str, size: str) -> None:
-    planned = STUDIES[name]().plan(size)
+    planned = STUDIES[name].plan(size)
     posed_anew = any(claim.fresh for claim in STUDIES[name].claims)
     assert bool(planned) == (size != "fresh" or posed_anew)
     assert len({one.name for one in planned}) == len(planned)
@@ -24,7 +24,7 @@ def test_every_size_can_be_planned(name: str, size: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_run_of_a_laptop_is_in_one_ensemble(name: str) -> None:
-    planned = STUDIES[name]().plan("laptop")
+    planned = STUDIES[name].plan("laptop")
     parts = partition([one.spec for one in planned])
     assert sorted(i for part in parts for i in part.members) == list(range(len(planned)))
 
@@ -42,7 +42,7 @@ def test_claims_have_names_of_their_own_and_costs_every_size(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_fresh_runs_are_of_seeds_that_no_smaller_size_has_trained(name: str) -> None:
-    study = STUDIES[name]()
+    study = STUDIES[name]
     fresh = {one.labels["seed"] for one in study.plan("fresh")}
     kept = Path("results") / name / "laptop" / "rows.jsonl.gz"
     seen = {row["seed"] for row in read_rows(kept)}
@@ -51,9 +51,7 @@ def test_fresh_runs_are_of_seeds_that_no_smaller_size_has_trained(name: str) -> 
 
 
 def test_languages_and_orders_of_capacity_are_the_seeds_own() -> None:
-    planned = [
-        one for one in STUDIES["capacity"]().plan("laptop") if one.labels["arm"] == "language"
-    ]
+    planned = [one for one in STUDIES["capacity"].plan("laptop") if one.labels["arm"] == "language"]
     drawn = {
         one.labels["seed"]: (one.spec.task.inject_seed, one.spec.task.language_seed)  # type: ignore[attr-defined]
         for one in planned

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -51,47 +51,50 @@ long = ClaimTest(
 )
 
 
-class Own(Study):
-    """Three short runs and three longer ones."""
+STATE: dict[str, Any] = {}
+"""Arms that were measured, and the rate of the long runs."""
 
-    name: ClassVar[str] = "own"
-    title: ClassVar[str] = "A study of one's own"
-    paper: ClassVar[str] = "Nobody"
-    summary: ClassVar[str] = "It trains."
-    here: ClassVar[str] = "p = 5"
-    there: ClassVar[str] = "p = 113"
-    claims: ClassVar[tuple[ClaimTest, ...]] = (finished, long)
-    sentences: ClassVar[tuple[Sentence, ...]] = (
+
+def plan(size: str) -> list[PlannedRun]:
+    """Three short runs and three longer ones."""
+    task, model, train = {"p": 5}, {"d_model": 8, "n_heads": 1}, {"steps": 2, "evaluate_every": 1}
+    late = {**train, "steps": 3, "lr": STATE["rate"]}
+    name, seeds, wider = "modular-arithmetic", range(3), {**model, "d_model": 12}
+    return [
+        *arm("short", name, seeds, task, model, train),
+        *arm("long", name, seeds, task, wider, late, stage=1),
+    ]
+
+
+def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
+    STATE["measured"].append(labels["arm"])
+    return {"loss": run.final[STATE["metric"]]}
+
+
+OWN = Study(
+    name="own",
+    title="A study of one's own",
+    paper="Nobody",
+    summary="It trains.",
+    here="p = 5",
+    there="p = 113",
+    plan=plan,
+    measure=measure,
+    claims=(finished, long),
+    sentences=(
         Sentence("short runs finish", ("a",)),
         Sentence("long runs finish", ("b",), "p = 7"),
         Sentence("runs differ", ("a", "b"), own=True),
         Sentence("huge runs finish", cost="9 core-hours"),
-    )
-    costs: ClassVar[Mapping[str, float]] = {"laptop": 0.1, "overnight": 5}
-    measured_runs: ClassVar[list[str]] = []
-    rate: ClassVar[float] = 1e-3
-
-    def plan(self, size: str) -> list[PlannedRun]:
-        task, model = {"p": 5}, {"d_model": 8, "n_heads": 1}
-        seeds = range(3)
-        train = {"steps": 2, "evaluate_every": 1}
-        late = {"steps": 3, "evaluate_every": 1, "lr": self.rate}
-        return [
-            *arm("short", "modular-arithmetic", seeds, task, model, train),
-            *arm(
-                "long", "modular-arithmetic", seeds, task, {**model, "d_model": 12}, late, stage=1
-            ),
-        ]
-
-    def measure(self, run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
-        self.measured_runs.append(labels["arm"])
-        return {"loss": run.final["test.loss"]}
+    ),
+    costs={"laptop": 0.1, "overnight": 5},
+)
 
 
 @pytest.fixture(autouse=True)
 def own() -> Iterator[None]:
-    STUDIES.add("own", f"{__name__}:Own")
-    Own.measured_runs, Own.rate = [], 1e-3
+    STUDIES.add("own", f"{__name__}:OWN")
+    STATE.update(measured=[], rate=1e-3, metric="test.loss")
     yield
     STUDIES.remove("own")
 
@@ -112,9 +115,9 @@ def test_a_study_of_somebody_elses_is_run_and_judged(tmp_path: Path) -> None:
     (page,) = pages_under([place])
     assert [one.id for one in page.sections[0].claims] == ["a", "b"]
     assert json.loads((place / KIND).read_text())["processor_seconds"] > 0
-    assert len(Own.measured_runs) == 6 and not left_to_train("own", "laptop", place)
+    assert len(STATE["measured"]) == 6 and not left_to_train("own", "laptop", place)
     again = mechint.reproduce("own", "laptop", place)
-    assert len(Own.measured_runs) == 6, "what is measured is not measured again"
+    assert len(STATE["measured"]) == 6, "what is measured is not measured again"
     assert again.rows[0] == done.rows[0]
     with pytest.raises(RunError, match="choose another"):
         mechint.reproduce("own", "overnight", place)
@@ -149,10 +152,8 @@ def test_a_budget_that_passes_in_training_is_no_second_ctrl_c(
     assert not mechint.reproduce("own", "laptop", tmp_path / "own").waiting
 
 
-def test_a_wrong_metric_or_parameter_is_named_with_those_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Own, "measure", lambda self, run, labels: {"x": run.final["test.acc"]})
+def test_a_wrong_metric_or_parameter_is_named_with_those_there_are(tmp_path: Path) -> None:
+    STATE["metric"] = "test.acc"
     done = mechint.reproduce("own", "laptop", tmp_path / "own")
     wrong = ClaimTest("c", "", "", "", above(0.4), "", (Sample("short", lambda row: row["los"]),))
     held = wrong.hold("own", Rows([{"arm": "short", "loss": 1.0}]), "laptop")
@@ -165,7 +166,7 @@ def test_a_wrong_metric_or_parameter_is_named_with_those_there_are(
 
 
 def test_a_failed_run_takes_its_condition_with_it(tmp_path: Path) -> None:
-    Own.rate = 1e30
+    STATE["rate"] = 1e30
     done = mechint.reproduce("own", "laptop", tmp_path / "own")
     assert done.failed and verdicts(done)["a"] == "supported"
     assert verdicts(done)["b"] in ("not run", "supported")
@@ -230,14 +231,21 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
     "name",
     [
         pytest.param("capacity", marks=pytest.mark.slow),
-        *("composition", "emergence", "half-learned", "joint-training", "remainders"),
+        *(
+            "composition",
+            "dying-frequencies",
+            "emergence",
+            "half-learned",
+            "joint-training",
+            "remainders",
+        ),
         "whether-not-when",
     ],
 )
 def test_smoke_measures_every_run_and_judges_none(name: str, tmp_path: Path) -> None:
     done = mechint.reproduce(name, "smoke", tmp_path / name)
     assert not done.failed and not done.claims and not done.waiting
-    assert len(done.rows) == len(STUDIES[name]().plan("smoke"))
+    assert len(done.rows) == len(STUDIES[name].plan("smoke"))
 
 
 def test_what_suggested_a_criterion_is_no_verdict_and_fresh_seeds_give_it() -> None:
