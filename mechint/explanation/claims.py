@@ -154,12 +154,9 @@ def parse_claim(text: str) -> Route | Copy | Claimed:
             f"claim {text!r}: expected 'L0H1 attends largest token', 'L0H1 copies largest token' "
             "or 'L0 resid_post @ answer holds VARIABLE'"
         )
-    where = site_of(match[1])
-    if match[2] == "attends":
-        return ClaimSite(where).attends(match[3])
-    if match[2].startswith("cop"):
-        return ClaimSite(where).copies(match[3])
-    return ClaimSite(where).holds(match[3])
+    where = site(match[1])
+    said = {"a": where.attends, "c": where.copies, "h": where.holds}
+    return said[match[2][0]](match[3])
 
 
 def program_of(subject: Subject, given: Any) -> Program | None:
@@ -214,23 +211,21 @@ def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) 
     if len(claimed) == 1 and isinstance(claimed[0], Explanation):
         return claimed[0]
     program = program_of(subject, under)
-    if program is None and subject.task is not None and _of_heads_alone(claimed):
+    of_heads = all(isinstance(one, Route | Copy) for one in claimed)  # it needs no program
+    if program is None and subject.task is not None and of_heads:
         program = _no_program(subject.task)
     if program is None:
         raise NotApplicableError(f"{subject.describe()}: its task states no program to explain by")
-    parts, routes, copies = list[Part](), list[Route](), list[Copy]()
-    for one in claimed:
-        if isinstance(one, Claimed):
-            parts.append(one.part(program))
-        elif isinstance(one, Part):
-            parts.append(one)
-        elif isinstance(one, Route):
-            routes.append(one)
-        elif isinstance(one, Copy):
-            routes.append(one.route)
-            copies.append(one)
-        else:
-            raise ParameterError(f"claim {one!r}: expected an Explanation, Part, Route or claim")
+    given = [one.part(program) if isinstance(one, Claimed) else one for one in claimed]
+    if other := [one for one in given if not isinstance(one, Part | Route | Copy)]:
+        raise ParameterError(f"claim {other[0]!r}: expected an Explanation, Part, Route or claim")
+    parts = [one for one in given if isinstance(one, Part)]
+    copies = [one for one in given if isinstance(one, Copy)]
+    routes = [
+        one.route if isinstance(one, Copy) else one
+        for one in given
+        if isinstance(one, Route | Copy)
+    ]
     n_heads = subject.model_description.n_heads or 0
     named = [(str(one), one.layer, one.heads) for one in routes]
     named += [(str(p), p.site.layer or 0, p.site.units) for p in parts if p.site.kind == "head"]
@@ -248,11 +243,6 @@ def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) 
         notes=markers(subject) if routes else (),
         copies=tuple(copies),
     )
-
-
-def _of_heads_alone(claimed: Sequence[Any]) -> bool:
-    """Return whether all claims say what heads attend to or copy, which needs no program."""
-    return all(isinstance(one, Route | Copy) for one in claimed)
 
 
 def _no_program(task: Task) -> Program:

@@ -141,7 +141,7 @@ def written(
     body += f"{_readout(bench, features)}\n{RUN}{LOGITS}"
     made = Code(f"{header}\n{body}{MAIN}", math.nan, len(bench.judged))
     found = torch.from_numpy(made.answers(bench.tokens(bench.judged))).long()
-    agreement = bench.share(bench.own_logits[bench.judged], found)
+    agreement = bench.kept(bench.own_logits[bench.judged], found).value
     return Code(made.text, agreement, made.n)
 
 

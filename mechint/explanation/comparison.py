@@ -65,21 +65,25 @@ class Comparison(Shown):
             return "Different tasks: not compared."
         if self.verdict == "untested":
             return "No program of A or B stands, so that none can be compared."
+        crossed = [
+            (name, other, own, one)
+            for name, other, own, one in (
+                ("A", "B", self.first, self.on_second),
+                ("B", "A", self.second, self.on_first),
+            )
+            if one is not None
+        ]
         if self.verdict == "same":
-            if self.on_second is None:
-                assert self.on_first is not None  # one of the two was held against the other model
-                return f"The program of B runs in A too{_where(self.second, self.on_first)}."
-            where = _where(self.first, self.on_second)
-            if self.on_first is None:
-                return f"The program of A runs in B too{where}."
-            return f"A and B run the same program{where}."
-        said = []
-        for name, other, one in (("A", "B", self.on_second), ("B", "A", self.on_first)):
-            if one is not None:
-                reason = f": {one.reason}" if one.reason else ""
-                said.append(f"that of {name} on {other} is {one.standing}{reason}")
+            name, other, own, one = crossed[0]
+            said = f"The program of {name} runs in {other} too"
+            said = said if len(crossed) == 1 else "A and B run the same program"
+            return f"{said}{_where(own, one)}."
+        said = "; ".join(
+            f"that of {name} on {other} is {one.standing}{f': {one.reason}' if one.reason else ''}"
+            for name, other, _, one in crossed
+        )
         word = "do not run" if self.verdict == "different" else "are not shown to run"
-        return f"A and B {word} the same program; {'; '.join(said)}."
+        return f"A and B {word} the same program; {said}."
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""

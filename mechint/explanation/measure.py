@@ -116,10 +116,7 @@ class Bench:
 
     def among(self, kept: Callable[[Values], Bool[Tensor, " n"]] | None) -> Bench:
         """The inputs of both halves whose values are `kept`; all of them when None."""
-        if kept is None:
-            return self
-        halves = [rows[kept(self.values(rows))] for rows in (self.fitted, self.judged)]
-        return replace(self, fitted=halves[0], judged=halves[1])
+        return self if kept is None else self._keeping(lambda rows: kept(self.values(rows)))
 
     @property
     def scope(self) -> Scope:
@@ -135,11 +132,12 @@ class Bench:
 
     def where(self, holds: Callable[[Tensor, Tensor], Bool[Tensor, " n"]]) -> Bench:
         """The inputs of both halves of whose tokens and answer positions a condition holds."""
-        halves = list[Tensor]()
-        for rows in (self.fitted, self.judged):
-            at = self.subject.answer_positions.cpu()[rows]
-            halves.append(rows[holds(self.tokens(rows).cpu(), at)])
-        return replace(self, fitted=halves[0], judged=halves[1])
+        at = self.subject.answer_positions.cpu()
+        return self._keeping(lambda rows: holds(self.tokens(rows).cpu(), at[rows]))
+
+    def _keeping(self, flags: Callable[[Tensor], Bool[Tensor, " n"]]) -> Bench:
+        fitted, judged = (rows[flags(rows)] for rows in (self.fitted, self.judged))
+        return replace(self, fitted=fitted, judged=judged)
 
     # --- program ----------------------------------------------------------------------------------
     def tokens(self, rows: Tensor) -> Int[Tensor, "n pos"]:
@@ -191,14 +189,10 @@ class Bench:
         found = self.subject.correct(logits, labels)
         return (found | (labels == IGNORE)).all(1)
 
-    def share(self, logits: Tensor, labels: Tensor) -> float:
-        """Share of answers that are those of `labels`."""
-        return float(self.right(logits, labels).double().mean())
-
     @cached_property
     def accuracy(self) -> float:
         """The model's own accuracy on the judged half, all outputs of an answer together."""
-        return self.share(self.own_logits[self.judged], self.targets(self.judged))
+        return self.kept(self.own_logits[self.judged], self.targets(self.judged)).value
 
     @cached_property
     def chance(self) -> float:

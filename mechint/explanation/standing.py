@@ -84,9 +84,9 @@ class Audit(Shown):
 
         return audit_text(self, width)
 
-    def value(self, kind: str, target: str | None = None) -> float:
+    def value(self, kind: str) -> float:
         """The least favorable value of the tests of a kind; NaN where there is none."""
-        found = [t.value for t in self.tests if t.kind == kind and target in (None, t.target)]
+        found = [test.value for test in self.tests if test.kind == kind]
         least = max if kind == "completeness" else min
         return least((one for one in found if not math.isnan(one)), default=math.nan)
 

@@ -87,11 +87,6 @@ def legend(audit: Mapping[str, Any]) -> str:
     return f"{LEGEND}   {TOKENS}" if "t[" in audit["name"] else LEGEND
 
 
-def told_tests(audit: Mapping[str, Any]) -> list[Test]:
-    """The tests that judge no claim: whether attention depends on the input."""
-    return [Test.from_dict(one) for one in audit["tests"] if not one["of"]]
-
-
 def passed_tests(audit: Mapping[str, Any]) -> tuple[int, int]:
     """The number of tests of its claims that passed, and of all."""
     tested = [one["standing"] for one in audit["tests"] if one["of"]]
@@ -148,7 +143,7 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
         shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {percent(one.value, 0)}{others}"
         shown += "" if not one.reason or held["reason"] == one.reason else f"   {one.reason}"
         add(shown.rstrip(), look, 6)
-    for one in told_tests(held):
+    for one in (Test.from_dict(test) for test in held["tests"] if not test["of"]):
         right = f"{percent(one.value, 0)} right with that of others"
         add(f"    {one.headline.rstrip('.')} ({right})", "", 6)
     if held["missing"]:

@@ -436,7 +436,7 @@ def refilled(bench: Bench, part: Part) -> float:
     base = bench.judged[torch.cat([bench.order("refilled", n, draw) for draw in range(DRAWS)])]
     to = bench.judged.repeat(DRAWS)
     edit = bench.edit(bench.fit(part), bench.values(base), bench.values(to))
-    return bench.share(bench.logits(base, [edit]), bench.targets(to))
+    return bench.kept(bench.logits(base, [edit]), bench.targets(to)).value
 
 
 def missing_keys(

@@ -43,6 +43,7 @@ from mechint.explanation.records import LOST, PARTIAL, Test, judge_block, judge_
 from mechint.explanation.sources import Measured
 from mechint.explanation.standing import Standing, claims_of, combine, judge, standing_of
 from mechint.interventions import Site
+from mechint.probe.results import Scope
 from mechint.task import Program, Step
 from tests.explanation.stub import HERE, N, Stub, addition, part, stub
 
@@ -670,16 +671,19 @@ def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
     assert found.unaccounted == {"accuracy": pytest.approx(0.25)}
     matched = [*tests, judge_r2("match", "x", ("claim",), of(0.8))]
     assert judge(stub(), found.explanation, matched).unaccounted["logits"] == pytest.approx(0.2)
-    nothing = judge(stub(), found.explanation, [])
+    nothing = judge(stub(), replace(found.explanation, name="answer = a"), [])
     assert nothing.unaccounted == {"accuracy": 1.0}
+    for name in ("answer", "x"):  # the answer that it is of is named
+        scope = Scope(answers="" if name == "answer" else name)
+        assert replace(nothing, scope=scope).to_dict()["name"] == f"{name} = a"
 
 
 def test_the_value_of_a_kind_is_the_least_favorable() -> None:
     tests = [share(value) for value in (0.9, 0.7)]
     tests += [replace(share(value, bound=LOST), kind="completeness") for value in (0.1, 0.3)]
     found = judge(stub(), Explanation("e", stub().program), tests)
-    assert (found.value("interchange", "target"), found.value("completeness")) == (0.7, 0.3)
-    assert math.isnan(found.value("faithfulness")) and math.isnan(found.value("match", "other"))
+    assert (found.value("interchange"), found.value("completeness")) == (0.7, 0.3)
+    assert math.isnan(found.value("faithfulness")) and math.isnan(found.value("match"))
 
 
 def shares(claims: tuple[str, ...] = ("claim",), **kept: float) -> list[Test]:

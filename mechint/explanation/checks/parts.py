@@ -236,20 +236,15 @@ def causal_scrubbing(bench: Bench, part: Part) -> Test:
     """Accuracy when the whole site comes from another input with the same values: no fit. A site
     that does nothing passes, so that only a failure says something.
     """
-    rows, source = partners(bench, part)
-    labels = bench.targets(rows)
-    found = Evidence.share(0, 0)
-    if len(rows):
-        found = bench.kept(bench.logits(rows, [bench.exchange(part.site, source)]), labels)
-    return judge_share(
-        "causal scrubbing", part.name, (str(part),), found, bench.skill_at(labels), refutes=True
-    )
-
-
-def partners(bench: Bench, part: Part) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """Judged rows that another one shares the values of a part with, and for each such another."""
-    own = bench.values(bench.judged)
+    own, found = bench.values(bench.judged), Evidence.share(0, 0)
     codes = torch.stack([own[name] for name in part.variables], 1).cpu()
     partner = same_values(codes, "resample", bench.seed)
     kept = (partner != torch.arange(len(partner))).nonzero().flatten()
-    return bench.judged[kept], bench.judged[partner[kept]]
+    rows = bench.judged[kept]
+    labels = bench.targets(rows)
+    if len(rows):
+        source = bench.exchange(part.site, bench.judged[partner[kept]])
+        found = bench.kept(bench.logits(rows, [source]), labels)
+    return judge_share(
+        "causal scrubbing", part.name, (str(part),), found, bench.skill_at(labels), refutes=True
+    )
