@@ -44,7 +44,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "mechint/decide/_rule.py": RULE,
     "mechint/decide/evidence.py": RULE,
     "mechint/decide/null.py": (*RULE, "tests/test_reporting.py", "tests/test_results.py"),
-    "mechint/explanation/records.py": GATES,
+    "mechint/explanation/records.py": (*GATES, "mechint/explanation/records.py"),
     "mechint/explanation/standing.py": GATES,
     "mechint/explanation/checks/parts.py": GATES,
     "mechint/explanation/checks/blocks.py": GATES,

@@ -108,7 +108,7 @@ def _held_to(bound: Bound, evidence: Evidence) -> Decision:
         return YES
     verdict: Verdict = "unclear" if bound.beyond(far) else "no"
     words = f"{evidence}, {'not' if verdict == 'no' else 'not clearly'} {bound.side}"
-    more = "; more inputs would tell" * (verdict == "unclear" and bound.beyond(evidence.value))
+    more = "; more inputs would tell" * bound.beyond(evidence.value)
     return Decision(verdict, f"{words} {bound.value:.3g}{more}")
 
 
@@ -150,8 +150,11 @@ class Claim:
     at_chance: it can be true of a model that answers at chance, as one about its weights can.
     outputs: those that it names; one of all of them where None.
 
-    >>> Claim(yes="It adds.", no="It does not add.").say(Decision("no"))
-    'It does not add.'
+    >>> claim, few = Claim(yes="It adds.", no="It does not."), Decision("unclear", "few inputs")
+    >>> [claim.say(one) for one in (YES, Decision("no"), few)]
+    ['It adds.', 'It does not.', 'Unclear: few inputs']
+    >>> replace(claim, unclear="It may add.").say(few)
+    'It may add.'
     """
 
     yes: str

@@ -61,7 +61,6 @@ def share(
 # --- shares ---------------------------------------------------------------------------------------
 NEAR = Skill(0.16, 0.11, 5000)  # doing nothing keeps 84% of the raw accuracy
 CHANCE = Skill(0.11, 0.11, 5000)
-MOVED: dict[str, Any] = {"bound": FOLLOWS, "null_bound": STAYS}
 
 
 @pytest.mark.parametrize(
@@ -82,17 +81,19 @@ MOVED: dict[str, Any] = {"bound": FOLLOWS, "null_bound": STAYS}
         ({"n": 24}, {1.0: "stands"}),
         ({"n": 0}, {0.0: "untested"}),
         # up to 15% of what the model has may be left
-        ({"bound": LOST}, {0.19: "stands", 0.22: "unclear", 0.25: "wrong"}),
-        ({**MOVED, "null": 0.08}, {0.78: "stands", 0.75: "unclear", 0.72: "incomplete"}),
-        ({**MOVED, "null": 0.10}, {0.78: "unclear"}),
-        ({**MOVED, "null": 0.12}, {0.78: "incomplete"}),
+        ({"of": "lost"}, {0.19: "stands", 0.22: "unclear", 0.25: "wrong"}),
+        ({"of": "moved", "null": 0.08}, {0.78: "stands", 0.75: "unclear", 0.72: "incomplete"}),
+        ({"of": "moved", "null": 0.10}, {0.78: "unclear"}),
+        ({"of": "moved", "null": 0.12}, {0.78: "incomplete"}),
     ],
 )
 def test_a_share_is_taken_above_chance_and_has_a_null(
     more: dict[str, Any], standings: dict[float, str]
 ) -> None:
+    bounds = {"lost": {"bound": LOST}, "moved": {"bound": FOLLOWS, "null_bound": STAYS}}
+    given = {name: one for name, one in more.items() if name != "of"}
     for value, standing in standings.items():
-        assert share(value, **more).standing == standing
+        assert share(value, **given, **bounds.get(more.get("of", ""), {})).standing == standing
 
 
 def test_what_is_kept_is_above_chance_of_the_models_own() -> None:
@@ -165,6 +166,7 @@ def need(lost: float, ratio: float | None = None, spare: int = 12, reached: int 
         (0.0, {"ratio": 0.9}, "needless"),  # no larger than the largest spare one
         (0.0, {"ratio": 1.0}, "unclear"),
         (0.1, {"ratio": 0.9, "reached": 3}, "stands"),  # no larger, yet answers are lost without it
+        (0.1, {"ratio": 5.0}, "stands"),
         (0.1, {}, "stands"),
         (0.0, {}, "unclear"),  # no spare block, and no answer lost
         (0.004, {"ratio": 0.9}, "unclear"),
@@ -177,7 +179,7 @@ def test_a_block_is_needed_by_rank_or_by_loss(
 ) -> None:
     found = need(lost, **given)
     assert found.standing == standing
-    assert standing != "stands" or ("needed" in found.headline) == (lost > 0)
+    assert ("needed" in found.headline) == (lost > 0 or standing != "stands")
 
 
 def test_half_of_a_percent_of_the_answers_is_a_loss() -> None:
