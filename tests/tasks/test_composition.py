@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import tasks
-from mechint.errors import DataError, ParameterError
 from mechint.task import IGNORE
 
 
@@ -71,26 +70,3 @@ def test_the_stream_goes_on_where_it_was_entered() -> None:
         torch.equal(a.targets, b.targets) and torch.equal(a.tokens, b.tokens)
         for a, b in zip(whole[4:], later, strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"hops": (5,)}, "from 1 to k=4"),
-        ({"hops": (2, 2)}, "different numbers"),
-        ({"hops": ()}, "different numbers"),
-        ({"weights": (1.0,)}, "one number for each of the 3 hops"),
-        ({"weights": (0.0, 0.0, 0.0)}, "some hop to train on"),
-        ({"stages": (1, 2, 3)}, "some hop to train on"),
-        ({"n": 2, "k": 2, "hops": (1,)}, "too few inputs"),
-    ],
-)
-def test_bad_parameters_are_refused(parameters: dict, said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
-        tasks.make("composition", **parameters)
-
-
-@pytest.mark.parametrize("text", ["0 1 2", "0 1 2 | 0 0 1", "a b c | 0 1 2"])
-def test_text_that_is_no_list_of_permutations_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match="expected 2 permutations of 0 to 2"):
-        tasks.make("composition", n=3, k=2, hops=(1,)).tokens_of(text)

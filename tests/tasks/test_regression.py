@@ -113,18 +113,3 @@ def test_shuffled_targets_say_nothing_about_the_input():
     assert batch.targets.square().sum(-1).mean().item() == pytest.approx(
         task.chance["y"].loss, rel=0.05
     )
-
-
-def test_errors():
-    with pytest.raises(
-        ParameterError, match=r"regression-mixture: n=10: expected at least n_tasks × rank = 64"
-    ):
-        RegressionMixture(n=10)
-    with pytest.raises(ParameterError, match="gap=2: expected 1 where there is a single task"):
-        RegressionMixture(n_tasks=1, gap=2)
-    with pytest.raises(ParameterError, match="features=9: expected 1 to rank=8"):
-        RegressionMixture().critical_width(features=9)
-    with pytest.raises(ParameterError, match="task=8: expected 0 to 7"):
-        RegressionMixture().critical_width(8)
-    with pytest.raises(ParameterError, match="generated without end"):
-        next(RegressionMixture(gap=2).stream("train", 0, None))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks
-from mechint.errors import DataError, NotApplicableError, ParameterError
+from mechint.errors import NotApplicableError
 
 # --- balanced brackets ----------------------------------------------------------------------------
 
@@ -49,8 +49,6 @@ def test_a_place_of_the_order_reaches_its_own_answer_alone() -> None:
         task.counterfactuals("smallest_2", 4, 0, answer=0)
     for row in pairs.source.tokens.tolist():
         assert row[6:] == sorted(row[:5])
-    with pytest.raises(ParameterError, match="length=5: expected at most n=4"):
-        tasks.make("sorted-list", n=4, length=5, distinct=True)
 
 
 # --- palindromes, first unique, running sums ------------------------------------------------------
@@ -125,27 +123,6 @@ def test_a_token_of_the_piece_is_changed_in_every_copy() -> None:
     assert torch.equal(first[:, 2], pairs.values)
     assert all(len(set(row)) == 5 for row in first.tolist())  # still distinct
     assert pairs.variable.answers == (1, 5)
-
-
-# --- what makes no task ---------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("name", "parameters", "said"),
-    [
-        ("balanced-brackets", {"length": 7}, "an even number"),
-        ("balanced-brackets", {"length": 10, "shortest": 12}, "at most length=10"),
-        ("repeated-tokens", {"n": 5, "length": 6}, "at most n=5"),
-        ("repeated-tokens", {"n": 50, "length": 6, "context": 11}, r"copies × length = 12"),
-        ("first-unique", {"n": 2, "length": 3}, "inputs are too few to split"),
-    ],
-)
-def test_parameters_that_make_no_task_are_refused(name: str, parameters: dict, said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
-        tasks.make(name, **parameters).sample(8, seed=0)
-
-
-def test_text_that_is_not_brackets_is_refused() -> None:
-    with pytest.raises(DataError, match=r"expected at most 6 brackets"):
-        tasks.make("balanced-brackets", length=6).tokens_of("(a)")
 
 
 def test_answers_of_compiled_programs_are_named() -> None:

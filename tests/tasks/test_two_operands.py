@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import tasks
-from mechint.errors import DataError, MechintError, ParameterError
 from mechint.groups import finite
 
 
@@ -69,32 +68,3 @@ def test_the_sources_29_remainders() -> None:
     ]
     # by the Chinese remainder theorem the answers to all primes name the number
     assert len(task.examples().targets[:, -1].unique(dim=0)) == 12_769
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "said"),
-    [
-        ("modular-arithmetic", {"train_fraction": 0.0}, "at least one of the 12769 pairs"),
-        (
-            "modular-arithmetic",
-            {"train_fraction": 0.8, "validation_fraction": 0.3},
-            "validation_fraction=0.3",
-        ),
-        ("modular-arithmetic", {"p": 3, "table": ((0, 1), (1, 0))}, "expected p=3 rows of 3"),
-        ("modular-arithmetic", {"p": 2, "table": ((0, 1), (1, 2))}, "answers from 0 to p-1=1"),
-        ("remainders", {"masked": (4,)}, "of the primes below p=113"),
-        ("remainders", {"p": 5, "masked": (2, 3)}, "some, not all"),
-        ("groups", {"group": "Q8"}, "none of C<n>, D<n>"),
-        ("groups", {"table": ((0, 1), (1, 1))}, "element 1 has no inverse"),
-    ],
-)
-def test_bad_parameters_are_refused_in_one_line(name: str, parameters: dict, said: str) -> None:
-    with pytest.raises((ParameterError, DataError), match=said) as caught:
-        tasks.make(name, **parameters)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["5 - 7 =", "5", "5 + q ="])
-def test_text_that_is_no_prompt_is_refused(text: str) -> None:
-    with pytest.raises(MechintError):
-        tasks.make("modular-arithmetic").tokens_of(text)

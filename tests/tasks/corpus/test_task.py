@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechint.data import texts
-from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
+from mechint.errors import DataError, NotApplicableError, ParameterError
 from tasks._corpus import language
 from tasks._corpus.injection import Injection
 from tasks._corpus.task import Corpus
@@ -352,39 +352,6 @@ def test_unusable_files_give_one_clear_line(tmp_path):
         with pytest.raises(DataError, match=message) as caught:
             Corpus(path=str(tmp_path / name), tokenizer=tokenizer).sample(2, seed=0)
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({**INJECTED, "frequency": 0.5, "gap": 3}, "gap=3: expected at most 2"),
-        ({**INJECTED, "n_ctx": 3}, "n_ctx=3: expected at least 4"),
-        ({"inject": "corpus"}, "inject='corpus': expected a task other than the corpus"),
-        ({"path": "a", "dataset": "b"}, "dataset='b': expected none where path is given"),
-    ],
-)
-def test_bad_parameters(parameters, message):
-    with pytest.raises(ParameterError, match=message):
-        Corpus(**parameters)
-
-
-def test_tasks_that_cannot_be_injected():
-    with pytest.raises(UnknownNameError, match="did you mean 'comparison'"):
-        Corpus(inject="comparisn")
-    with pytest.raises(ParameterError, match="expected a token task with one output; it has"):
-        _ = Corpus(inject="remainders", inject_parameters={"p": 7}).injection
-    with pytest.raises(ParameterError, match="expected a token task"):
-        _ = Corpus(inject="single-index", n_ctx=128).injection
-    with pytest.raises(
-        ParameterError, match=r"needs 102 words; the background has 64: raise vocab_size"
-    ):
-        _ = Corpus(
-            vocab_size=64, inject="comparison", inject_parameters={"equals": False}
-        ).injection
-    with pytest.raises(NotApplicableError, match="no task is injected"):
-        Corpus().sample(2, seed=0, split="task")
-    with pytest.raises(ParameterError, match="vocab_size=20: expected 34 to 8192"):
-        Corpus(vocab_size=20).sample(2, seed=0)
 
 
 def test_tables_say_what_was_drawn():

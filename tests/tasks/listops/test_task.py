@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechint.errors import DataError, MechintError
+from mechint.errors import DataError
 from mechint.task import IGNORE
 from tasks._listops.task import ListOps
 
@@ -230,43 +230,6 @@ def test_chance_is_the_most_frequent_answer():
         operations=("MAX",), depth=1, operands=3, min_operands=3, excluded=1
     ).answer_chance
     assert maximum.accuracy == 1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"operations": ("SUM",)}, r"unknown operation of integers 'SUM'"),
-        (
-            {"operations": ("MAX", "MAX")},
-            r"operations=\('MAX', 'MAX'\): expected at least one, and every one once",
-        ),
-        (
-            {"weights": (1, 2)},
-            r"weights=\(1.0, 2.0\): expected 3 numbers, one for each of MAX, MED, ADD, not all 0",
-        ),
-        ({"min_operands": 4}, r"min_operands=4: expected at most operands=3"),
-        (
-            {"excluded": 501},
-            r"excluded=501: expected 1 to 500, half of the 1000 tuples of 3 operands",
-        ),
-        (
-            {"context": 22},
-            r"context=22: expected at least 23 characters, for operands=3 at depth=2",
-        ),
-        (
-            {"ramp_operation": "ADD", "train_examples": 9},
-            r"train_examples=9: expected none beside a ramp_operation",
-        ),
-        (
-            {"algebra": "permutation-blocks", "operations": ("MAX",)},
-            r"unknown operation of permutation-blocks 'MAX'",
-        ),
-    ],
-)
-def test_parameters_that_do_not_fit_give_one_line(parameters, message):
-    with pytest.raises(MechintError, match=message) as caught:
-        ListOps(**parameters)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

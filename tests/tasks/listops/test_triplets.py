@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 import torch
 
-from mechint.errors import MechintError
 from tasks._listops.triplets import Triplets
 
 SETS = {
@@ -75,17 +74,3 @@ def test_score_reads_the_held_out_triplets_under_every_operation():
             pytest.approx((values == held_out[:, 3:6].max(1).values).double().mean().item())
         ]
     assert scores["accuracy"] == scores["accuracy.ADD"] and scores["accuracy.MAX"].tolist() == [1.0]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"excluded": 1000}, "excluded=1000: expected 1 to 999, of 1000 triplets"),
-        ({"per_operation": 901}, "per_operation=901: expected 1 to 900"),
-        ({"operations": ()}, "operations=\\(\\): expected at least one"),
-        ({"test_operation": "PROD"}, "unknown operation of the mixture 'PROD'"),
-    ],
-)
-def test_parameters_that_do_not_fit_give_one_line(parameters, message):
-    with pytest.raises(MechintError, match=message):
-        Triplets(**parameters)
