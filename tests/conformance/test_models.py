@@ -285,24 +285,37 @@ def test_capabilities_are_true(kind: str) -> None:
     assert (Capability.HEAD_WEIGHTS in can) == (describe(model).n_heads is not None)
 
 
-def test_a_module_without_a_factory_says_that_it_cannot_be_drawn_anew() -> None:
-    module = mechint.wrap(Plain(), {"hook_embed": "embedding"})
-    subject = Subject(
-        module, None, data=Batch(inputs("wrapped module"), torch.zeros(5, 3, 1).long())
-    )
-    with pytest.raises(MechintError, match="WrappedModule cannot draw new initial weights"):
-        subject.untrained()
+def embedded(hooks: Any, **options: Any) -> Any:
+    return mechint.wrap(Plain(), hooks, **options)
 
 
-def test_wrapping_says_which_path_is_wrong() -> None:
-    with pytest.raises(UnknownNameError, match="submodule"):
-        mechint.wrap(Plain(), {"hook_embed": "embeding"})
-    with pytest.raises(ParameterError, match="TransformerLens's names"):
-        mechint.wrap(Plain(), {"embed": "embedding"})
-    with pytest.raises(UnknownNameError, match="weight"):
-        mechint.wrap(Plain(), {"hook_embed": "embedding"}, weights={"W_X": "embedding.weight"})
-    with pytest.raises(ParameterError, match=r"no hooks by name.*mechint\.wrap"):
-        Subject(Plain(), None)
+def of_plain_tokens(model: Any) -> Subject:
+    tokens = inputs("wrapped module")
+    return Subject(model, None, data=Batch(tokens, torch.zeros(5, 3, 1).long()))
+
+
+EMBEDDING = {"hook_embed": "embedding"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: embedded({"hook_embed": "embeding"}), "unknown submodule"),
+        (lambda: embedded({"embed": "embedding"}), "TransformerLens's names"),
+        (lambda: embedded(EMBEDDING, weights={"W_X": "embedding.weight"}), "unknown weight"),
+        (lambda: Subject(Plain(), None), r"no hooks by name.*mechint\.wrap"),
+        (lambda: mechint.wrap(lambda tokens: tokens, EMBEDDING), "wrap: got a function"),  # pyright: ignore
+        (
+            lambda: of_plain_tokens(embedded(EMBEDDING)).untrained(),
+            "WrappedModule cannot draw new initial weights",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_wrapped_or_drawn_anew(
+    ask: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(MechintError, match=said):
+        ask()
 
 
 def test_a_wrapped_module_answers_as_the_module_does() -> None:
@@ -424,12 +437,6 @@ def test_what_cannot_be_wrapped_is_said_in_one_line(how: str, hooks: Any, said: 
     with pytest.raises(ParameterError) as caught:
         mechint.wrap(Usual(how), hooks)(inputs("wrapped module"))
     assert said in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_function_is_no_module() -> None:
-    given: Any = lambda tokens: tokens  # noqa: E731
-    with pytest.raises(ParameterError, match="wrap: got a function"):
-        mechint.wrap(given, {"hook_embed": "embedding"})
 
 
 def test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked() -> None:

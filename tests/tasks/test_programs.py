@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tasks
-from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
+from mechint.errors import MechintError, NotApplicableError, UnknownNameError
 from mechint.task import Program, Step
 
 
@@ -32,17 +32,24 @@ def test_what_follows_from_a_given_variable_is_computed_again() -> None:
         program.run(tokens, {"duoble": 1})
 
 
-def test_a_program_whose_steps_cannot_be_followed_is_refused_when_it_is_made() -> None:
-    first = Step("first", 2, lambda tokens: tokens[:, 0])
-    double = Step("double", 3, lambda tokens, first: 2 * first, ("first",))
-    with pytest.raises(ParameterError, match="'double' reads 'first', which comes later"):
-        Program("late", (double, first), (("double",),))
-    with pytest.raises(ParameterError, match="'double' reads 'first', which is no step"):
-        Program("none", (double,), (("double",),))
-    with pytest.raises(ParameterError, match="two steps are called 'first'"):
-        Program("twice", (first, first), (("first",),))
-    with pytest.raises(UnknownNameError, match="did you mean 'double'"):
-        Program("answers", (first, double), (("doubel", None),))
+FIRST = Step("first", 2, lambda tokens: tokens[:, 0])
+DOUBLE = Step("double", 3, lambda tokens, first: 2 * first, ("first",))
+
+
+@pytest.mark.parametrize(
+    ("steps", "answer", "said"),
+    [
+        ((DOUBLE, FIRST), "double", "'double' reads 'first', which comes later"),
+        ((DOUBLE,), "double", "'double' reads 'first', which is no step"),
+        ((FIRST, FIRST), "first", "two steps are called 'first'"),
+        ((FIRST, DOUBLE), "doubel", "did you mean 'double'"),
+    ],
+)
+def test_a_program_whose_steps_cannot_be_followed_is_refused_when_it_is_made(
+    steps: tuple[Step, ...], answer: str, said: str
+) -> None:
+    with pytest.raises(MechintError, match=said):
+        Program("refused", steps, ((answer, None),))
 
 
 def test_ripple_and_lookahead_carry_differ_where_nine_is_passed() -> None:
