@@ -7,6 +7,16 @@ from pathlib import Path
 from typing import Any
 
 
+class Hostile:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"open({str(self.place)!r}, 'w').close()",)
+
+
 def deep(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):

@@ -243,12 +243,6 @@ def test_a_model_directory_larger_than_its_weights(tmp_path, config, text):
     assert text in refused(tmp_path)
 
 
-def test_a_model_directory_of_pickles_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nmkdir\nX\x01\x00\x00\x00a\x85R.")
-    assert "other forms are written anew by save_pretrained" in refused(tmp_path)
-
-
 @pytest.mark.parametrize("value", ["!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "[" * 99])
 def test_yaml_that_breaks_its_reader_is_refused_in_one_line(tmp_path, value):
     (tmp_path / "mapping.yaml").write_text(f"a: {value}")

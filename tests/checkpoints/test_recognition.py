@@ -17,18 +17,9 @@ from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models import build
 from mechint.registry import CHECKPOINT_FORMATS
+from tests.checkpoints.bombs import Hostile
 
 CONFIG = ModelConfig(d_model=4, n_heads=1, d_vocab=3, d_vocab_out=2)
-
-
-class Hostile:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, place):
-        self.place = place
-
-    def __reduce__(self):
-        return exec, (f"open({str(self.place)!r}, 'w').close()",)
 
 
 def refused(path) -> str:
@@ -44,8 +35,9 @@ def refused(path) -> str:
     [
         lambda bad: bad,
         lambda bad: {"format": "mechint", "state": {"a": torch.ones(1)}, "metrics": [bad]},
+        lambda bad: {"model": [bad]},
     ],
-    ids=["bare", "inside"],
+    ids=["bare", "inside", "beside no module"],
 )
 def test_pickled_code_is_refused_and_does_not_run(tmp_path, wrap):
     torch.save(wrap(Hostile(tmp_path / "ran")), tmp_path / "bad.pt")
@@ -99,7 +91,8 @@ def test_tensors_that_are_no_known_model(tmp_path, content, text):
 def test_directories_without_a_model(tmp_path):
     assert "a directory without a model: expected ckpt.pt, " in refused(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    assert "a Hugging Face configuration without weights" in refused(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nmkdir\nX\x01\x00\x00\x00a\x85R.")
+    assert "other forms are written anew by save_pretrained" in refused(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read as JSON"):
         load_checkpoint(tmp_path)

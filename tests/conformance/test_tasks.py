@@ -77,7 +77,8 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         n_ctx=st.integers(16, 40),
         language_seed=seed,
         inject=[None, "comparison", "hidden-addition"],
-        frequency=st.floats(0, 1),
+        frequency=st.floats(0, 0.25),
+        gap=[1, 4],
         inject_seed=seed,
     ),
     "digit-sum": drawn(

@@ -170,13 +170,6 @@ def test_bursts_have_matched_frequency(gap):
         assert [count > 0 for count in counts] == [(step + 1) % gap == 0 for step in range(40)]
 
 
-def test_streams_of_bursts_repeat_and_resume():
-    task = Corpus(n_ctx=8, frequency=0.2, gap=4, **INJECTED)
-    whole = list(itertools.islice(task.stream("train", 7, 16), 9))
-    resumed = list(itertools.islice(task.stream("train", 7, 16, start=5), 4))
-    assert all(torch.equal(a.tokens, b.tokens) for a, b in zip(whole[5:], resumed, strict=True))
-
-
 def test_prompts_carry_the_tasks_truth_in_words():
     task = Corpus(n_ctx=8, inject="hidden-addition", inject_parameters={"n": 15, "equals": False})
     inner, injection = task.injected_task, task.injection
