@@ -484,14 +484,14 @@ def largest_effects(bench: Bench, setting: Setting, inputs: Sequence[str]) -> li
         return inner.logits(base, edits)
 
     chosen: list[str] = []
-    reached = inner.share(moved(inputs), labels)
+    reached = inner.kept(moved(inputs), labels).value
     rest = [name for name in setting.names() if name not in inputs]
     sizes = {
         name: float((moved([*inputs, name], name) - inner.logits(base)).square().mean())
         for name in rest
     }
     for name in sorted(rest, key=lambda one: -sizes[one])[: 2 * MAX_ADDED]:
-        more = inner.share(moved([*inputs, *chosen, name]), labels)
+        more = inner.kept(moved([*inputs, *chosen, name]), labels).value
         if more >= reached + GAIN:
             chosen, reached = [*chosen, name], more
         if reached >= inner.accuracy - 1e-9 or len(chosen) >= MAX_ADDED:

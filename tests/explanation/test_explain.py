@@ -186,6 +186,45 @@ def test_claims_in_one_line() -> None:
         explain(Subject(subject.model, None, data=subject.data))
 
 
+# --- claims under a program of one's own ----------------------------------------------------------
+def total(tokens: torch.Tensor) -> torch.Tensor:
+    return tokens[:, 0] + tokens[:, 1]
+
+
+def answer(tokens: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    return total % 13
+
+
+def product(tokens: torch.Tensor) -> torch.Tensor:
+    return tokens[:, 0] * tokens[:, 1] % 13
+
+
+def test_claims_are_made_under_functions_or_a_rival_by_name() -> None:
+    """Whether the sum exceeds the modulus changes no answer."""
+    last = site("L0 resid_post @ answer")
+    subject = planted.modular_addition(13, (2, 5), rotation_seed=1).subject
+    for name, program, standing in (
+        ("answer", None, {"stands"}),
+        ("answer", [total, answer], {"stands"}),
+        ("answer", "lookup", {"stands"}),
+        ("total", [total, answer], {"untested", "incomplete", "wrong"}),
+        ("product", product, {"wrong"}),
+    ):
+        assert audit(subject, last.holds(name), program=program).standing in standing
+    with pytest.raises(UnknownNameError, match="did you mean 'lookup'"):
+        audit(subject, last.holds("answer"), program="lookups")
+    for wrong in (
+        [answer],
+        lambda tokens: tokens,
+        lambda tokens: -tokens[:, 0],
+        lambda tokens: tokens[:, 9],
+        total,
+    ):
+        with pytest.raises(ParameterError, match="program: "):
+            audit(subject, last.holds("answer"), program=wrong)
+
+
+# --- what is refused ------------------------------------------------------------------------------
 def test_too_few_inputs_abstain() -> None:
     subject = addition()
     few = subject.with_data(subject.data[torch.arange(30) * 11])

@@ -82,30 +82,56 @@ def test_the_largest_of_a_list() -> None:
     assert found.value("moved key") > 0.8 and found.to_dict()["program"].startswith("v0 = max(t)")
 
 
-@pytest.mark.parametrize(
-    ("place", "program", "solver"),
-    [
-        (
-            0,
-            "(10 * t[0] + t[1] + 10 * t[3] + t[4]) // 10",
-            lambda t: (10 * t[0] + t[1] + 10 * t[3] + t[4]) // 10,
-        ),
-        (1, "(t[1] + t[4]) % 10", lambda t: (t[1] + t[4]) % 10),
-    ],
-)
-def test_digits_of_a_sum_that_a_second_layer_reads(
-    place: int, program: str, solver: Callable[[list[int]], int]
-) -> None:
-    """Tens of the sum of two numbers, with their carry, and units: layer 1 reads what layer 0
-    brought, to a place whose own token is always the same, too.
-    """
+def sums(tens: bool) -> list[Any]:
+    """Two numbers of two digits; behind the mark the tens of their sum, where the units follow."""
 
     def prompt(draw: np.random.Generator) -> list[int]:
         a, b = draw.integers(0, 50, 2)
-        return [a // 10, a % 10, 10, b // 10, b % 10, 11, *([(a + b) // 10] if place else [])]
+        return [a // 10, a % 10, 10, b // 10, b % 10, 11, *([] if tens else [(a + b) // 10])]
 
-    subject, found = explained(SHIPPED / "digits.pt", draws(2500, prompt))
-    assert found.standing == "stands" and program in found.explanation.name
+    return draws(2500, prompt)
+
+
+def last_of_a_set() -> tuple[Any, list[Any], str, Any]:
+    """A head that prefers three of six tokens, and of these the last."""
+    n, ctx, some = 6, 8, (1, 3, 4)
+    scores, places = [400.0 * (i in some) for i in range(n)], range(0, 10 * ctx + 1, 10)
+    one = Head([*scores, 0.0], list(places), torch.eye(n + 1))
+    rows = rows_of(5, n, ctx)[:1200]
+    rows[:, 0] = torch.tensor(some)[torch.arange(1200) % 3]
+    prompts = [{"prompt": row} for row in rows.tolist()]
+    model = by_hand(n + 1, ctx + 1, [one], direct=copies(0, n))
+    return model, prompts, "in {1, 3, 4}", lambda t: next(x for x in t[::-1] if x in some)
+
+
+def place_of_the_end() -> tuple[Any, list[Any], str, Any]:
+    """A model that answers by the position of its last token alone."""
+    model = empty(d_model=3, n_heads=1, d_head=2, d_mlp=1, d_vocab=6, d_vocab_out=3, n_ctx=12)
+    model.pos_embed.W_pos[:] = torch.eye(3).repeat(4, 1).roll(-1, 0)
+    model.unembed.W_U[:] = 30 * torch.eye(3)
+    prompts = draws(1500, lambda draw: draw.integers(0, 5, draw.integers(5, 12)).tolist())
+    return model, prompts, "answer = len(t) % 3", lambda t: len(t) % 3
+
+
+DIGITS, TENS = SHIPPED / "digits.pt", "(10 * t[0] + t[1] + 10 * t[3] + t[4]) // 10"
+STANDS: dict[str, Callable[[], tuple[Any, list[Any], str, Any]]] = {
+    "tens, with a carry, that a second layer reads at a constant token": lambda: (
+        DIGITS, sums(True), TENS, lambda t: (10 * t[0] + t[1] + 10 * t[3] + t[4]) // 10
+    ),
+    "units that a second layer reads": lambda: (
+        DIGITS, sums(False), "(t[1] + t[4]) % 10", lambda t: (t[1] + t[4]) % 10
+    ),
+    "the last of a set": last_of_a_set,
+    "a place modulo a number": place_of_the_end,
+}  # fmt: skip
+"""Model, prompts, what its program says, and a solver."""
+
+
+@pytest.mark.parametrize("what", STANDS)
+def test_what_stands_gives_the_answers_of_a_solver(what: str) -> None:
+    model, prompts, said, solver = STANDS[what]()
+    subject, found = explained(model, prompts)
+    assert found.standing == "stands" and said in found.explanation.name
     assert agreement(subject, found, solver) == 1.0
 
 
@@ -162,33 +188,6 @@ def test_idle_layers_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(held, "MAX_LAYERS", 0)
     (found,) = explained_all(deep, prompts)
     assert found.standing == "refused" and "heads of 1 layers matter" in found.reason
-
-
-def test_the_last_of_a_set() -> None:
-    """A head that prefers three of six tokens, and of these the last."""
-    n, ctx, some = 6, 8, (1, 3, 4)
-    one = Head(
-        [400.0 * (i in some) for i in range(n)] + [0.0],
-        list(range(0, 10 * ctx + 1, 10)),
-        torch.eye(n + 1),
-    )
-    model = by_hand(n + 1, ctx + 1, [one], direct=copies(0, n))
-    rows = rows_of(5, n, ctx)[:1200]
-    rows[:, 0] = torch.tensor(some)[torch.arange(1200) % 3]
-    subject, found = explained(model, [{"prompt": row} for row in rows.tolist()])
-    assert found.standing == "stands" and "in {1, 3, 4}" in found.explanation.name
-    assert agreement(subject, found, lambda t: next(x for x in t[::-1] if x in some)) == 1.0
-
-
-def test_a_place_modulo_a_number() -> None:
-    """A model that answers by the position of its last token alone."""
-    model = empty(d_model=3, n_heads=1, d_head=2, d_mlp=1, d_vocab=6, d_vocab_out=3, n_ctx=12)
-    model.pos_embed.W_pos[:] = torch.eye(3).repeat(4, 1).roll(-1, 0)
-    model.unembed.W_U[:] = 30 * torch.eye(3)
-    prompts = draws(1500, lambda draw: draw.integers(0, 5, draw.integers(5, 12)).tolist())
-    subject, found = explained(model, prompts)
-    assert (found.standing, found.explanation.name) == ("stands", "answer = len(t) % 3")
-    assert agreement(subject, found, lambda t: len(t) % 3) == 1.0
 
 
 # --- what does not --------------------------------------------------------------------------------
