@@ -153,6 +153,10 @@ def test_text_fits_the_width_and_thirty_lines_and_breaks_no_word(width: int) -> 
     assert made.verdict.upper() in text and words in text and "induction" in text
     head = text.partition(made.verdict.upper())[0].split()
     assert len(head) <= 40
+    placed = {"path": "a-long-name/" * 30, "next": ("mechint table runs --over-steps",) * 3}
+    said = {"warnings": ("held-out answers are unknown " * 3,), "assumed": {"act_fn": "relu"}}
+    more = replace(made, **placed, **said)  # type: ignore[arg-type]
+    assert len(account_text(more, width).plain.splitlines()) <= 30
 
 
 def test_a_summary_is_a_strip_and_a_small_table() -> None:

@@ -127,9 +127,9 @@ def test_no_run_that_reaches_a_level_means_no_crossing(
         (SIZES, [0.0, 0.1, math.nan, 0.5, 0.9, 1.0], "accuracy nan: expected a share between"),
         (SIZES, [0.0, 10.0, 20.0, 50.0, 90.0, 100.0], "accuracy 10: expected a share between"),
         (SIZES, [-0.1, 0.1, 0.2, 0.5, 0.9, 1.0], "accuracy -0.1"),
-        (SIZES[:3], [0.0, 1.0], r"shape \(3,\) and accuracies of shape \(2,\)"),
-        ([0, 1e4, 1e5], [0.0, 1.0, 1.0], "size 0: expected a number above 0"),
-        ([1e3, math.inf, 1e5], [0.0, 1.0, 1.0], "size inf"),
+        (SIZES[:3], [0.0, 1.0], r"shape \(3,\) and values of shape \(2,\)"),
+        ([0, 1e4, 1e5], [0.0, 1.0, 1.0], "a size: 0: expected a number above 0"),
+        ([1e3, math.inf, 1e5], [0.0, 1.0, 1.0], "a size: inf"),
     ],
 )
 def test_what_is_no_accuracy_by_size_is_refused(

@@ -78,7 +78,9 @@ def _account_lines(
         yield from wrap_line(f"warning: {warning}", width, "bold yellow")
     size = "" if account.parameters is None else f"{_count(account.parameters)} weights"
     step = "" if account.step is None else f"step {account.step:,}"
-    about = " · ".join(filter(None, (one_line(account.path, 200), step, size)))
+    # a long path loses its middle, so that all of this is two lines at most
+    path = one_line(account.path, max(40, width - 30))
+    about = " · ".join(filter(None, (path, step, size)))
     if len(account.title) + 3 + len(about) <= width:
         yield account.title + about.rjust(width - len(account.title)), "bold"
     else:

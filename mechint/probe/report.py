@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 def performance(
     subject: Subject, correct: Bool[Tensor, "row output"] | None = None
 ) -> tuple[Skill, ...]:
-    """Per output, how well the subject answers beside chance; () where nothing is classified. An
-    answer that the task holds against one other is right where it is above that (`margins`). Each
-    distinct example is counted once (`by_example`), and the best is looked for among all outputs.
+    """Per output, how well the subject answers beside chance; () where nothing is classified. If
+    the task names the wrong answer to compare with, an answer is right when its logit is the
+    larger. Rows of one example count once. p-values are corrected for the number of outputs.
 
     correct: (row, output) which answers are right, where that is known already.
     Cost: one forward over the subject's data, which the subject keeps if it can; none with
@@ -58,7 +58,8 @@ def performance(
     task = subject.task
     if task is None or subject.data.tokens.is_floating_point() or not len(subject.answers):
         return ()
-    margins, answered = subject.margins, (subject.targets != IGNORE).cpu().numpy()
+    margins = subject.margins
+    answered = (subject.targets != IGNORE).cpu().numpy()  # (row, output)
     levels = {name: level.accuracy for name, level in subject.chance.items()}
     if margins is not None:
         right = (margins > 0).cpu().numpy()[:, None]
@@ -67,17 +68,16 @@ def performance(
     else:
         right = (subject.correct() if correct is None else correct).cpu().numpy()
     example = subject.distinct_examples.cpu().numpy()
-    rows: list[Skill] = []
+    skills: list[Skill] = []
     outputs = int(answered.any(0).sum())
     for index, output in enumerate(task.outputs):
-        counted = right[answered[:, index], index]
-        if len(counted):
-            chance = levels[output.name]
-            hits, n = by_example(counted, example[answered[:, index]])
-            p_value = at_least(hits, n, chance)
-            share = float(counted.mean())
-            rows.append(Skill(share, chance, len(counted), p_value, outputs, output.name))
-    return tuple(rows)
+        rows = answered[:, index]
+        if rows.any():
+            counted, chance = right[rows, index], levels[output.name]
+            hits, n = by_example(counted, example[rows])
+            p_value, share = at_least(hits, n, chance), float(counted.mean())
+            skills.append(Skill(share, chance, len(counted), p_value, outputs, output.name))
+    return tuple(skills)
 
 
 def described(null: Null) -> str:
@@ -113,7 +113,7 @@ class Report:
         self.provenance: dict[str, Any] = {}
         self.findings: list[Finding] = []
         self.skipped: list[tuple[str, str]] = []
-        self.words, self.shown = "", ""
+        self.verdict_words, self.first_figure = "", ""
         self.correct: Tensor | None = None
         """(row, output) which answers are right; set by a probe that knows it already."""
 
@@ -251,6 +251,7 @@ class Report:
         weakest = max(nulls, key=lambda one: (one.p_value, _is_of(one, effect)))
         value = weakest.observed if effect is None else effect.value
         skill = self._skill(claim)
+        # a finding without n is not refused for too few examples
         decision = decide(
             Evidence(value=value, n=2 if n is None else max(n, 1)),
             null=nulls,
@@ -263,26 +264,28 @@ class Report:
             decision = Decision("no")  # by the probe's own rule
         denies = weakest.p_value > max(NEAR, level * (1 + 1e-9))
         # the p-value that decided: of the weakest null where the claim stands, or was denied by it
-        of_null = decision.verdict == "yes" or (decision.verdict == "no" and denies)
-        beside = of_null and _is_of(weakest, effect)
+        verdict: Verdict = "unclear" if decision.verdict == "untested" else decision.verdict
+        null_decided = verdict == "yes" or (verdict == "no" and denies)
+        # one of another statistic than the effect's does not stand beside it, but among the details
+        printed = null_decided and _is_of(weakest, effect)
         noted = dict(details or {})
-        if of_null and not beside:
+        if null_decided and not printed:
             noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
-        short = decision.verdict == "no" and not denies and decision.reason and effect is not None
+        reason = decision.reason if verdict == "unclear" else ""
+        if verdict == "no" and not denies and decision.reason and effect is not None:
+            reason = f"effect {value:.2g}, at least {least:g} needed"
         if decision and claim.lead:
             self.lead(claim.yes if claim.lead is True else claim.lead)
         self.findings.append(
             Finding(
                 claim.say(decision),
-                "unclear" if decision.verdict == "untested" else decision.verdict,
+                verdict,
                 effect,
-                p_value=weakest.p_value if beside else None,
-                null=described(weakest) if beside else None,
+                p_value=weakest.p_value if printed else None,
+                null=described(weakest) if printed else None,
                 details=noted,
                 caveat=claim.caveat if decision else "",
-                reason=f"effect {value:.2g}, at least {least:g} needed"
-                if short
-                else decision.reason * (decision.verdict in ("unclear", "untested")),
+                reason=reason,
                 alpha=level,
                 tested=tested,
                 least=least,
@@ -293,7 +296,7 @@ class Report:
                 scope=scope,
             )
         )
-        return self.findings[-1].verdict
+        return verdict
 
     def _skill(self, claim: Claim) -> Skill | None:
         """The worst of the outputs that the claim names, the best of all where it names none; None
@@ -325,11 +328,11 @@ class Report:
 
     def lead(self, words: str) -> None:
         """The words that become the verdict of an account, where the leading finding is "yes"."""
-        self.words = words
+        self.verdict_words = words
 
     def hero(self, figure: str) -> None:
         """The name of the one figure to show first."""
-        self.shown = figure
+        self.first_figure = figure
 
     def result(self) -> ProbeResult:
         """The result: "yes" where any finding is, else "no" where any was decided."""
@@ -341,9 +344,11 @@ class Report:
             null=self.nulls,
             findings=tuple(self.findings),
             not_asked=tuple(self.skipped),
-            lead=self.words if found else "",
+            lead=self.verdict_words if found else "",
             lead_rank=self.probe.lead_rank,
-            hero=self.shown if self.shown in self.figures else next(iter(self.figures), ""),
+            hero=self.first_figure
+            if self.first_figure in self.figures
+            else next(iter(self.figures), ""),
             tables=self.tables,
             arrays=self.arrays,
             figures=self.figures,

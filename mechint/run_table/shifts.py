@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Num
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import stats
 
 from mechint.decide import YES, Decision, all_of
-from mechint.errors import DataError
+from mechint.run_table.transitions import GroupRuns
 from mechint.task import rng
 
 LEVEL = 0.025
@@ -33,42 +32,6 @@ FAR = stats.chi2.ppf(0.95, 1) / 2
 """Drop of the log likelihood at the ends of a 95% interval."""
 FLAT = 1e-3
 """Drop that is none."""
-
-
-class GroupRuns(NamedTuple):
-    """Runs of one group.
-
-    sizes, values (n,): of each run its size, and whether it passed or its score.
-    """
-
-    sizes: NDArray[np.float64]
-    values: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, sizes: ArrayLike, values: ArrayLike) -> GroupRuns:
-        """A group of runs.
-
-        Raises:
-            DataError: no run, not one value for each size, or a size that is not above 0.
-        """
-        s, v = (np.asarray(each, dtype=np.float64) for each in (sizes, values))
-        if s.ndim != 1 or s.shape != v.shape or not len(s):
-            raise DataError(
-                f"sizes of shape {s.shape} and values of shape {v.shape}; "
-                "expected one value for each size, and a run"
-            )
-        if not (np.isfinite(s) & (s > 0)).all():
-            raise DataError("a size: expected numbers above 0")
-        return cls(s, v)
-
-    def at(self, size: float) -> Float[np.ndarray, " run"]:
-        """Values of the runs of a size."""
-        return self.values[self.sizes == size]
-
-    @property
-    def levels(self) -> Float[np.ndarray, " level"]:
-        """The different sizes, ascending."""
-        return np.unique(self.sizes)
 
 
 def strata(a: GroupRuns, b: GroupRuns, ratio: float) -> list[tuple[NDArray[np.float64], ...]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -24,6 +25,42 @@ SHALLOWEST = 1e-3
 
 FLAT = 1e-9
 """Slope of a curve that is the same over all sizes, as far as numbers tell."""
+
+
+class GroupRuns(NamedTuple):
+    """Runs of one group.
+
+    sizes, values (n,): of each run its size, and whether it passed or its score.
+    """
+
+    sizes: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sizes: ArrayLike, values: ArrayLike) -> GroupRuns:
+        """A group of runs.
+
+        Raises:
+            DataError: no run, not one value for each size, or a size that is not above 0.
+        """
+        s, v = (np.asarray(each, dtype=np.float64) for each in (sizes, values))
+        if s.ndim != 1 or s.shape != v.shape or not len(s):
+            raise DataError(
+                f"sizes of shape {s.shape} and values of shape {v.shape}; "
+                "expected one value for each size, and a run"
+            )
+        if len(wrong := s[~(np.isfinite(s) & (s > 0))]):
+            raise DataError(f"a size: {wrong[0]:g}: expected a number above 0")
+        return cls(s, v)
+
+    def at(self, size: float) -> Float[np.ndarray, " run"]:
+        """Values of the runs of a size."""
+        return self.values[self.sizes == size]
+
+    @property
+    def levels(self) -> Float[np.ndarray, " level"]:
+        """The different sizes, ascending."""
+        return np.unique(self.sizes)
 
 
 @dataclass(frozen=True)
@@ -127,43 +164,25 @@ def fit_transition(
     ...     bootstrap=5).at(0.5).__round__(-3)
     32000.0
     """
-    x, y = _checked(parameters, accuracies)
-    if len(np.unique(x)) < 2:
-        raise DataError(
-            f"transition: runs of {len(np.unique(x))} size; expected at least two sizes"
-        )
+    runs = GroupRuns.of(parameters, accuracies)
+    x, y = np.log(runs.sizes), runs.values
+    if len(runs.levels) < 2:
+        raise DataError(f"transition: runs of {len(runs.levels)} size; expected at least two sizes")
+    if len(wrong := y[~((y >= 0) & (y <= 1))]):
+        raise DataError(f"transition: accuracy {wrong[0]:g}: expected a share between 0 and 1")
     generator = rng("transition", seed)
-    members = [np.flatnonzero(x == size) for size in np.unique(x)]
+    members = [np.flatnonzero(runs.sizes == size) for size in runs.levels]
     spread = y.copy()
-    for index in (
-        members
-    ):  # runs drawn again vary less than runs by the factor (n - 1) / n, much where a size has few
-        spread[index] = y[index].mean() + math.sqrt(len(index) / max(len(index) - 1, 1)) * (
-            y[index] - y[index].mean()
-        )
+    # runs drawn again vary less than runs by the factor (n - 1) / n, much where a size has few
+    for index in members:
+        wider = math.sqrt(len(index) / max(len(index) - 1, 1))
+        spread[index] = y[index].mean() + wider * (y[index] - y[index].mean())
     drawn = (
         np.concatenate([generator.choice(index, len(index)) for index in members])
         for _ in range(bootstrap)
     )
     samples = np.array([_least_squares(x[index], spread[index]) for index in drawn]).reshape(-1, 2)
     return Transition(np.exp(x), y, *_least_squares(x, y), samples)
-
-
-def _checked(parameters: ArrayLike, accuracies: ArrayLike) -> tuple[Array, Array]:
-    """ln parameters and accuracies, each (n,)."""
-    sizes, y = (np.asarray(values, dtype=np.float64) for values in (parameters, accuracies))
-    if sizes.ndim != 1 or sizes.shape != y.shape:
-        raise DataError(
-            f"transition: sizes of shape {sizes.shape} and accuracies of shape {y.shape}; "
-            "expected one accuracy for each size"
-        )
-    for name, values, right, expected in (
-        ("size", sizes, (sizes > 0) & np.isfinite(sizes), "a number above 0"),
-        ("accuracy", y, (y >= 0) & (y <= 1), "a share between 0 and 1"),
-    ):
-        if not right.all():
-            raise DataError(f"transition: {name} {values[~right][0]:g}: expected {expected}")
-    return np.log(sizes), y
 
 
 def _least_squares(x: Array, y: Array) -> tuple[float, float]:
