@@ -27,6 +27,7 @@ from mechint.interventions.runs import At
 from mechint.probe.report import Report
 from mechint.probe.results import Effect, Null
 from mechint.probes._effects import Cases
+from mechint.probes.spectra import say_order, value_tokens
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import slices
@@ -323,6 +324,7 @@ def add_finding(
             if metrics[name] > least
             else f"The model does not need {these}.",
             unclear=unclear,
+            caveat=say_order(value_tokens(report.subject)),
             causal=True,
         ),
         Effect.of(

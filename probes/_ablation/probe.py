@@ -243,6 +243,7 @@ class Ablation(Probe):
             null=metric,
             least=max(self.least * metrics["advantage"], 0.0) - 1e-9,
             n=metrics["examples"],
+            scope=report.scope(metrics["examples"]),
         )
 
 

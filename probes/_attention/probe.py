@@ -16,7 +16,7 @@ from mechint.config import setting
 from mechint.decide import Claim
 from mechint.decide.null import largest_excess, sign_flips, standardized
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Effect, Figure, ProbeResult, Table, Verdict
+from mechint.probe.results import Effect, Figure, ProbeResult, Scope, Table, Verdict
 from mechint.probes._attention import scores
 from mechint.probes._attention.scores import AttentionPatterns, MadeExamples, collect, kept_rows
 from mechint.probes.operands import operand_positions
@@ -242,6 +242,7 @@ class Attention(Probe):
             null=[f"{name}.excess" for name in tests],
             least=float(null[:, best].mean()) + self._least(subject),
             n=queries,
+            scope=Scope(len(attention) if len(attention) < len(subject.data) else None),
         )
 
     def _repeats(

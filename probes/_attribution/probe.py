@@ -203,9 +203,15 @@ class Attribution(Probe):
                 causal=True,
             ),
             Effect(
-                metrics["largest_loss"], "nats", "lost", median, "median of the others of its kind"
+                metrics["largest_loss"],
+                "nats",
+                "lost",
+                median,
+                "median of the others of its kind",
+                tuple(end * metrics["score"] for end in metrics["interval"]),
             ),
             n=metrics["examples"],
+            scope=report.scope(metrics["examples"]),
         )
 
 

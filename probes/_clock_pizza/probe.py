@@ -348,6 +348,7 @@ class ClockPizza(Probe):
                 else f"Whether the model {verb} as a clock or as a pizza is unclear.",
                 doubt=doubt,
                 lead=f"It {verb} as a {mechanism}, with {in_words(len(logits.told), 'frequency')}.",
+                caveat=spectra.say_order(spectra.value_tokens(report.subject)),
                 causal=named_one,
                 outputs=[cycle.output],
             ),

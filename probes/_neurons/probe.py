@@ -153,9 +153,9 @@ class Neurons(Probe):
         share = report.metrics["clustered"]
         report.finding(
             Claim(
-                f"{share:.0%} of the neurons that vary compute with one {noun}.",
-                no=f"The neurons do not compute with one {noun} each.",
-                unclear="What the neurons compute with is unclear.",
+                f"{share:.0%} of the neurons that vary do so with one {noun} each.",
+                no=f"The neurons do not vary with one {noun} each.",
+                unclear=f"Whether neurons vary with one {noun} each is unclear.",
                 lead=share >= HALF,
             ),
             Effect.of(null, label=f"variance of a neuron in one {noun}", than="permuted elements"),

@@ -186,7 +186,7 @@ class Patching(Probe):
         one = components[top]
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
         asked = {CALLED.get(components[i].kind, components[i].kind) for i in among}
-        scope = Scope(answers=asked_of(subject, variable))
+        scope = replace(report.scope(pairs.n_examples), answers=asked_of(subject, variable))
         name, rival = carried(variable), float(wrong.share[top])
         self._say(report, name, rival, sorted(asked), every.caveat, scope, last=last)
         return report.result()

@@ -206,7 +206,7 @@ class ProgressMeasures(Probe):
         report.finding(
             Claim(
                 f"{some} {carry}{part} the loss, {min(share, 1):.0%} of its gain: {named(keys)}.",
-                no="The logits use none of these frequencies."
+                no=f"Not all of {named(keys)} carry the loss."
                 if keys
                 else "No frequency stands out in the logits.",
                 unclear="Key frequencies of the logits are unclear.",

@@ -177,6 +177,7 @@ def test_no_more_than_all_of_a_score_is_lost() -> None:
         null = Null.sampled("largest_loss", 8.0 * factor, [0.0] * 999, "drawn")
         report.metric("largest_loss", 8.0 * factor, null=null)
         known = {"component": "L0 MLP", "tied": [], "score": 8.0, "examples": 25, "writer": ""}
+        known["interval"] = [factor - 0.1, factor + 0.1]
         report.update(known)
         Attribution()._say(report, None)
         assert ("%" in report.findings[0].headline) == share
