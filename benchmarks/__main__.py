@@ -18,7 +18,7 @@ from benchmarks.timing import BenchSettings, Row
 LOSS = 0.15
 """Share of a kept ratio that may be lost before `--check` fails."""
 
-SECTIONS = ("steps", "throughput", "das", "patching", "paths", "language", "commands")
+SECTIONS = ("steps", "throughput", "das", "patching", "language", "commands")
 
 
 def main() -> int:

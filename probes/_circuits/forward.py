@@ -69,33 +69,6 @@ class Cut:
         first = torch.where(without, depths, 1 << 30).amin(1).tolist()
         return self.runs.under([[one for at, one in edits if at >= depth] for depth in first])
 
-    def path_logits(self) -> Float[Tensor, "edge example d_vocab_out"]:
-        """Logits at the answers when each edge alone carries the source: its receiver reads the
-        residual stream less what the sender changed, and every other one the stream as it is.
-        """
-        receivers, senders, groups = self.graph.index
-        reads, order, parts = self.runs.reads, [], []
-        for i, receiver in enumerate(self.graph.receivers):
-            # of the last block nothing but the answers is read, keys and values apart
-            last = receiver.kind == LOGITS or receiver.layer == self.graph.config.depth - 1
-            at = "answer" if last and receiver.kind not in "kv" else None
-            site = Site.read(receiver.kind, receiver.layer, receiver.head, at)
-            members = np.flatnonzero(receivers == i)
-            size = max(1, (1 << 24) // self.change[0].nbytes)
-            for edges in np.array_split(members, -(-len(members) // size) or 1):
-                change = self.change[senders[edges]]  # (edge, example, pos, d_model)
-                if self.graph.groups > 1:
-                    there = np.arange(self.graph.groups) == groups[edges][:, None]
-                    change = change * torch.from_numpy(there).to(change)[:, None, :, None]
-                if at:
-                    change = change[:, torch.arange(len(reads)), reads]
-                change = change if receiver.head is None else change[..., None, :]  # a head's axis
-                without = Compute(site, partial(_without, change, at is None))
-                parts.append(self.runs.under([[without]] * len(change)))
-                order.append(edges)
-        found = torch.from_numpy(np.concatenate(order)).to(reads.device)
-        return torch.cat(parts)[found.argsort()]
-
     def attributed(self, point: float, score: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
         """(edge,) what each sender changed · the gradient of the score at the receiver's input,
         summed over examples and the edge's positions, in the runs whose embeddings lie at `point`
@@ -226,11 +199,3 @@ class Cut:
         if answers or not at.answers:
             return x
         return x[:, torch.arange(x.shape[1]), at.reads - at.first][:, :, None]
-
-
-def _without(change: Tensor, at_all: bool, part: Tensor, at: At) -> Tensor:
-    """`part` less the change (variant, row, [pos,] …) of each case."""
-    if at_all and at.answers:
-        return part - change[at.variants, at.rows, at.reads][:, None]
-    change = change[:, :, at.first : at.last + 1] if at_all else change
-    return part - change[at.variants, at.rows]

@@ -138,10 +138,6 @@ class Scorer:
 
         return self._measured(self._run(kept), right)
 
-    def path_scores(self) -> Float[np.ndarray, "edge pair"]:
-        """The score when each edge alone carries the source; that of `scores` with one left out."""
-        return self._measured(Cut.path_logits, self.score)
-
     def _run(self, kept: Bool[np.ndarray, "circuit edge"]) -> Callable[[Cut], Tensor]:
         mask = torch.from_numpy(np.asarray(kept, dtype=np.float32)).to(self.subject.device)
         return lambda cut: cut.logits(mask)

@@ -102,10 +102,9 @@ def path_patching(scorer: Scorer) -> Float[np.ndarray, " edge"]:
     """Share of the model's score that is lost when the edge alone carries the source (Wang et al.
     2023; Goldowsky-Dill et al. 2023).
 
-    Cost: one head or MLP per edge and the blocks behind it, stacked.
+    Cost: the blocks behind each edge, stacked.
     """
-    low, high = scorer.ends
-    return (high - scorer.path_scores().mean(1)) / (high - low)
+    return 1 - scorer.faithfulness(without_each(np.ones(len(scorer.graph.edges), bool)))
 
 
 def edge_attribution(scorer: Scorer, steps: int = 1) -> Float[np.ndarray, " edge"]:
