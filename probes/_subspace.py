@@ -91,7 +91,11 @@ class Subspace(Probe):
         ]
 
         report.metric("subspace.width", q.shape[1])
-        self._signal(report, captured, random, utilities, frequent)
+        for name, tasks in (("signal", slice(None)), ("frequent_signal", frequent)):
+            samples = [_signal(one[tasks], utilities[tasks]) for one in random]
+            kept = _signal(captured[tasks], utilities[tasks])
+            how = "random subspaces of the same rank"
+            report.metric(f"subspace.{name}", kept, null=samples, how=how)
         report.metric("subspace.features_held", held.tolist())
         agreeing = float((np.abs(held - predicted) < 0.5).mean())
         report.metric("subspace.agreement", agreeing)
@@ -118,36 +122,6 @@ class Subspace(Probe):
         report.hero("features")
         return report.result()
 
-    def _signal(
-        self,
-        report: Report,
-        captured: np.ndarray,
-        random: list[np.ndarray],
-        utilities: np.ndarray,
-        frequent: list[int],
-    ) -> None:
-        """Signal kept and residual of the frequent tasks, beside those of random encoders."""
-        total, how = utilities[frequent].sum(), "random subspaces of the same rank"
-
-        def frequent_signal(one: np.ndarray) -> float:
-            return 1 - _residual(one, utilities, frequent) / total
-
-        report.metric(
-            "subspace.signal",
-            _signal(captured, utilities),
-            null=[_signal(one, utilities) for one in random],
-            how=how,
-        )
-        report.metric(
-            "subspace.frequent_signal",
-            frequent_signal(captured),
-            null=[frequent_signal(one) for one in random],
-            how=how,
-        )
-        report.metric("subspace.residual", _residual(captured, utilities, frequent))
-        residuals = [_residual(one, utilities, frequent) for one in random]
-        report.metric("subspace.residual_random", float(np.mean(residuals)))
-
 
 def column_space(encoder: Float[np.ndarray, "n column"]) -> Float[np.ndarray, "n rank"]:
     """Orthonormal (n, rank) with the column space of encoder (n, columns); directions below 1e-7 of
@@ -168,11 +142,8 @@ def held_share(
 
 
 def _signal(captured: np.ndarray, utilities: np.ndarray) -> float:
+    """Tr(P M) / Tr(M) of the tasks whose features these are."""
     return float((captured * utilities).sum() / utilities.sum())
-
-
-def _residual(captured: np.ndarray, utilities: np.ndarray, frequent: list[int]) -> float:
-    return float(((1 - captured) * utilities)[frequent].sum())
 
 
 def _array(value: Tensor) -> np.ndarray:

@@ -105,14 +105,6 @@ def by_element(
     return grid[places[:, None], places]
 
 
-def by_example(
-    subject: Subject, table: Shaped[Tensor, "element element"]
-) -> Shaped[Tensor, " example"]:
-    """The entry of `table` for the two elements of every example; undoes `by_element`."""
-    of_place = element_places(subject).argsort().to(table.device)
-    return table[of_place[:, None], of_place].flatten()
-
-
 def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
     """Tokens of the first and of the second operand, in the order of `element_places`."""
     places, tokens = element_places(subject).tolist(), axis_tokens(subject)

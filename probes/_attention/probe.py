@@ -73,7 +73,6 @@ class Attention(Probe):
     intervenes: ClassVar[bool] = True
     several: ClassVar[int] = 2
 
-    example: int = setting(0, "example that the attention view shows first", low=0)
     examples: int = setting(32, "examples that are kept whole, for the scores and the view", low=1)
     least: float = setting(
         0.1, "least score above the null's mean by which a head is of a kind", low=0, high=1
@@ -92,9 +91,6 @@ class Attention(Probe):
                 "it has no examples to attend over; name its task with --task and --set, or give "
                 "prompts with --data (in Python, data=[…])"
             )
-        kept = min(len(subject.data), self.examples)
-        if self.example >= kept:
-            return f"attention.example={self.example}: there are {kept} examples kept"
         return None
 
     @classmethod
@@ -155,7 +151,7 @@ class Attention(Probe):
             report.by_head(report.metrics[kinds[0]].items(), f"{kinds[0]}, mean attention")
         report.array("pattern", patterns.mean.astype(np.float32))
         heads = chosen_heads(patterns.names, report.metrics)
-        view = _view(subject, patterns, self.example, rows, heads, report.metrics)
+        view = _view(subject, patterns, rows, heads, report.metrics)
         report.figure("patterns", view)
         report.hero("patterns")
         report.findings.sort(key=lambda one: not one.causal)  # what decides a lead stands first
@@ -463,12 +459,11 @@ def chosen_heads(names: Sequence[str], metrics: Mapping[str, Any], most: int = H
 def _view(
     subject: Subject,
     patterns: AttentionPatterns,
-    example: int,
     rows: NDArray[np.int64],
     heads: Sequence[int],
     metrics: Mapping[str, Any],
 ) -> Figure:
-    order = [example, *(i for i in range(len(rows)) if i != example)][:EXAMPLES]
+    order = list(range(len(rows)))[:EXAMPLES]
     names = [patterns.names[place] for place in heads]
     texts: dict[str, list[str]] = {}
     which: dict[str, int | None] = {}
@@ -483,7 +478,7 @@ def _view(
         texts[name], which[name] = position_names(subject)[: patterns.lengths[0]][:LONGEST], None
     all_shown = len(names) == len(patterns.names)
     counted = f"{len(names)} of {len(patterns.names)} heads"
-    chosen, said = _chosen(patterns, names, order[0], metrics)
+    chosen, said = _chosen(patterns, names, metrics)
     sample, longest = patterns.sample[:, heads], int(patterns.lengths[order].max())
     whole = {name: sample.mean(0) if i is None else sample[i] for name, i in which.items()}
     return figures.attention(
@@ -504,12 +499,12 @@ def _view(
 
 
 def _chosen(
-    patterns: AttentionPatterns, names: Sequence[str], example: int, metrics: Mapping[str, Any]
+    patterns: AttentionPatterns, names: Sequence[str], metrics: Mapping[str, Any]
 ) -> tuple[figures.Chosen, str]:
-    """The head that the findings are about, the best of its kind, on an example, and the query that
-    shows it best; what the picture shows, with the numbers of the findings.
+    """The head that the findings are about, the best of its kind, on the first example, and the
+    query that shows it best; what the picture shows, with the numbers of the findings.
     """
-    length = min(int(patterns.lengths[example]), LONGEST)
+    length = min(int(patterns.lengths[0]), LONGEST)
     kind = next((one for one in WORDS if metrics.get(f"{one}.heads")), "")
     of_kind = [name for name in metrics.get(f"{kind}.heads", ()) if name in names]
     if not of_kind:
@@ -517,8 +512,8 @@ def _chosen(
         head = (preferred or list(names))[0]
         return figures.Chosen(head, length - 1), f"What {head} attends to from the last token."
     head = max(of_kind, key=lambda name: metrics[f"{kind}.score"][name])
-    weights = patterns.sample[example, patterns.names.index(head), :length, :length]
-    hit = scores.targets(patterns.tokens[[example]], patterns.lengths[[example]], kind)[0]
+    weights = patterns.sample[0, patterns.names.index(head), :length, :length]
+    hit = scores.targets(patterns.tokens[:1], patterns.lengths[:1], kind)[0]
     hit = hit[:length, :length]
     query = int((weights * hit).sum(1).argmax()) if hit.any() else length - 1
     keys = [(int(q), int(k)) for q, k in np.argwhere(hit)]

@@ -21,7 +21,6 @@ from mechint.probes._das._swap import SwapSite, mean
 from mechint.probes._das.search import (
     AMONG,
     MIN_EXAMPLES,
-    CellRule,
     Drawn,
     Place,
     SiteCell,
@@ -130,13 +129,6 @@ class DAS(Probe):
         "only pairs whose base, source and counterfactual input the model answers correctly",
     )
     threshold: float = setting(0.9, "IIA from which the variable counts as found", low=0, high=1)
-    most_input: float = setting(
-        0.5,
-        "share of the coordinates' variance among inputs that share the value, above which the "
-        "value has to be decodable from them",
-        low=0,
-        high=1,
-    )
     null_samples: int = setting(199, "random subspaces", low=1)
     control_seeds: int = setting(
         3, "searches for arbitrary labels and in untrained models; the best of each counts", low=1
@@ -187,7 +179,7 @@ class DAS(Probe):
         variables = choose_variables(subject, self.variable)
         alignments = [self.align(subject, variable, seed) for variable in variables]
         # those that hold their variable first, in the order of the variables
-        alignments.sort(key=lambda alignment: alignment.best.verdict(self.rule) != "variable")
+        alignments.sort(key=lambda alignment: alignment.best.verdict(self.threshold) != "variable")
         report = Report(self, subject)
         first, *others = alignments
         self._record(report, subject, first)
@@ -195,9 +187,9 @@ class DAS(Probe):
             self._nulls(report, alignment, f".{alignment.variable.name}" * (place > 0))
             for place, alignment in enumerate(alignments)
         ]
-        report.table("sweep", sweep_table(first.cells, self.rule))
+        report.table("sweep", sweep_table(first.cells, self.threshold))
         if others:
-            report.table("variables", variables_table(alignments, self.rule))
+            report.table("variables", variables_table(alignments, self.threshold))
         report.array("subspace", first.best.subspace.cpu().numpy())
         report.array("loss", np.array(first.best.losses))
         report.figure("sweep", sweep_figure(first))
@@ -205,17 +197,12 @@ class DAS(Probe):
         holding = list[Alignment]()
         for alignment, (names, few) in zip(alignments, nulls, strict=True):
             verdict = self._say(report, alignment, names, few)
-            if verdict == "yes" and alignment.best.verdict(self.rule) == "variable":
+            if verdict == "yes" and alignment.best.verdict(self.threshold) == "variable":
                 holding.append(alignment)
         report.metric("variables_held", [alignment.variable.name for alignment in holding])
         if holding:
             report.lead(f"{_subspace(holding[0].best)} holds {holding[0].variable.name}.")
         return report.result()
-
-    @property
-    def rule(self) -> CellRule:
-        """The rule by which a subspace counts."""
-        return CellRule(self.threshold, self.most_input)
 
     def align(self, subject: Subject, variable: Variable, seed: int) -> Alignment:
         """The best subspace for a variable, with its controls."""
@@ -223,14 +210,14 @@ class DAS(Probe):
         fitting["seed"] = seed
         drawn = draw_pairs(subject, variable, self.pairs, self.held_out, seed, self.only_correct)
         places, every = self._places(subject, variable, drawn), self.hook is not None
-        options: tuple[Any, ...] = (self.dimensions, self.rule, fitting)
+        options: tuple[Any, ...] = (self.dimensions, self.threshold, fitting)
         cells = list(search(subject, variable, drawn, places, *options, every=every))
-        best = choose_cell(cells, self.rule)
+        best = choose_cell(cells, self.threshold)
         stream = self.hook is None and self.pos is None
-        if stream and best.verdict(self.rule) != "variable" and drawn.minimal is not None:
+        if stream and best.verdict(self.threshold) != "variable" and drawn.minimal is not None:
             places = component_places(subject, variable, drawn.minimal, self.threshold)
             cells += search(subject, variable, drawn, places, *options)
-            best = choose_cell(cells, self.rule)
+            best = choose_cell(cells, self.threshold)
         test = SwapSite(subject, drawn.test, *best.place)
         random = controls.random_accuracies(subject, test, best.dimension, self.null_samples, seed)
         # each control searches anew with its own seed; the best of each kind counts
@@ -308,14 +295,14 @@ class DAS(Probe):
                 "hook": best.place[0],
                 "pos": "answer" if best.place[1] is None else best.place[1],
                 "dimension": best.dimension,
-                "verdict": best.verdict(self.rule),
+                "verdict": best.verdict(self.threshold),
                 "iia_changed": mean(best.correct[test.changed]),
                 "iia_random": float(np.mean(alignment.random)),
                 "iia_full_swap": best.full_swap,
                 "iia_full_swap_minimal": best.full_swap_minimal,
                 "input_share": best.input_share,
                 "decoded": best.decoded,
-                "held_at": _held_at(alignment, self.rule),
+                "held_at": _held_at(alignment, self.threshold),
                 "values": values,
                 "values_told_apart": groups,
                 "pairs_held_out": len(test),
@@ -346,7 +333,7 @@ class DAS(Probe):
 
     def _say(self, report: Report, alignment: Alignment, nulls: Sequence[str], few: str) -> str:
         best, name, pairs = alignment.best, alignment.variable.name, len(alignment.drawn.test)
-        verdict, examples = best.verdict(self.rule), alignment.drawn.examples
+        verdict, examples = best.verdict(self.threshold), alignment.drawn.examples
         readers, alone = alignment.readers, self.hook is None
         # what no place decodes may be held in a code that nothing decodes but the model
         or_inputs = verdict == "inputs" and alone
@@ -450,9 +437,9 @@ def _subspace(cell: SiteCell) -> str:
     return f"{article} {cell.dimension}-dimensional subspace of {cell.where}"
 
 
-def _held_at(alignment: Alignment, rule: CellRule) -> list[str]:
+def _held_at(alignment: Alignment, threshold: float) -> list[str]:
     """Other places whose best subspace holds the variable, without controls."""
-    held = [cell.where for cell in alignment.cells if cell.verdict(rule) == "variable"]
+    held = [cell.where for cell in alignment.cells if cell.verdict(threshold) == "variable"]
     return [where for where in dict.fromkeys(held) if where != alignment.best.where]
 
 
@@ -473,7 +460,7 @@ MOST_SITES = 16
 """Sites in the figure of the search, the best ones."""
 
 
-def sweep_table(cells: Sequence[SiteCell], rule: CellRule) -> Table:
+def sweep_table(cells: Sequence[SiteCell], threshold: float) -> Table:
     """A row per site and dimension."""
     columns: dict[str, Sequence[Any]] = {
         "hook": [cell.place[0] for cell in cells],
@@ -485,7 +472,7 @@ def sweep_table(cells: Sequence[SiteCell], rule: CellRule) -> Table:
         "iia_full_swap_minimal": [cell.full_swap_minimal for cell in cells],
         "input_share": [cell.input_share for cell in cells],
         "decoded": [cell.decoded for cell in cells],
-        "verdict": [cell.verdict(rule) for cell in cells],
+        "verdict": [cell.verdict(threshold) for cell in cells],
     }
     units = {name: "share of pairs" for name in columns if name.startswith("iia")}
     caption = (
@@ -497,7 +484,7 @@ def sweep_table(cells: Sequence[SiteCell], rule: CellRule) -> Table:
     return Table(columns, caption, units)
 
 
-def variables_table(aligned: Sequence[Alignment], rule: CellRule) -> Table:
+def variables_table(aligned: Sequence[Alignment], threshold: float) -> Table:
     """A row per variable: its best subspace and what it is held against."""
     columns: dict[str, Sequence[Any]] = {
         "variable": [alignment.variable.name for alignment in aligned],
@@ -507,7 +494,7 @@ def variables_table(aligned: Sequence[Alignment], rule: CellRule) -> Table:
         "iia_random": [float(np.mean(alignment.random)) for alignment in aligned],
         "iia_arbitrary": [max(alignment.arbitrary) for alignment in aligned],
         "iia_full_swap_minimal": [alignment.best.full_swap_minimal for alignment in aligned],
-        "verdict": [alignment.best.verdict(rule) for alignment in aligned],
+        "verdict": [alignment.best.verdict(threshold) for alignment in aligned],
     }
     units = {name: "share of pairs" for name in columns if name.startswith("iia")}
     return Table(columns, "One row per variable, at its best site.", units)

@@ -179,14 +179,10 @@ LEAST_DECODED = 0.8
 """Of the values, above chance, that coordinates must tell out of sample to be the variable's."""
 
 
-@dataclass(frozen=True)
-class CellRule:
-    """The rule by which a subspace counts: its swap gives `threshold` of the answers, and at most
-    `most_input` of the variance of its coordinates lies among inputs that share the value.
-    """
-
-    threshold: float
-    most_input: float
+MOST_INPUT = 0.5
+"""Share of the coordinates' variance among inputs that share the value, above which the value has
+to be decodable from them.
+"""
 
 
 @dataclass(frozen=True)
@@ -221,17 +217,17 @@ class SiteCell:
         hook, pos = self.place
         return str(Site(hook, "answer" if pos is None else pos))
 
-    def verdict(self, rule: CellRule) -> Verdict:
+    def verdict(self, threshold: float) -> Verdict:
         """none: the swap does not give the answers. inconsistent: it does, and the swap of the
         whole activation, from a source that differs in the variable alone, does not. inputs: the
         coordinates say what the variable is computed from and not its value, which cannot be
         decoded from them on other inputs. variable: they hold the variable.
         """
-        if self.iia < rule.threshold:
+        if self.iia < threshold:
             return "none"
-        if self.full_swap_minimal < rule.threshold:  # NaN: nothing can be said
+        if self.full_swap_minimal < threshold:  # NaN: nothing can be said
             return "inconsistent"
-        if self.input_share > rule.most_input and not self.decoded >= LEAST_DECODED:
+        if self.input_share > MOST_INPUT and not self.decoded >= LEAST_DECODED:
             return "inputs"
         return "variable"
 
@@ -309,7 +305,7 @@ def search(
     drawn: Drawn,
     places: Sequence[Place],
     dimensions: Sequence[int],
-    rule: CellRule,
+    threshold: float,
     fitting: dict[str, Any],
     *,
     every: bool = False,
@@ -345,7 +341,7 @@ def search(
                 coordinates = activations @ subspace
                 values = variable.value_of(inputs)
                 within = share_within_values(coordinates, values)
-                if within > rule.most_input:
+                if within > MOST_INPUT:
                     decoded = decode(coordinates, values, own_tokens(variable, inputs))
             yield SiteCell(
                 place,
@@ -359,24 +355,26 @@ def search(
                 within,
                 decoded,
             )
-            if not every and trained < rule.threshold:
+            if not every and trained < threshold:
                 break
 
 
-def choose_cell(found: Sequence[SiteCell], rule: CellRule) -> SiteCell:
+def choose_cell(found: Sequence[SiteCell], threshold: float) -> SiteCell:
     """The smallest subspace that holds the variable on the training pairs, with `SPARE` standard
     errors of a held-out accuracy to spare or else as much as any; the one of highest accuracy among
     equals. Where none does, one that carries the inputs, or whose full swap fails; else the most
     accurate.
     """
-    holding = [one for one in found if one.trained >= rule.threshold]
-    by_verdict = {name: [one for one in holding if one.verdict(rule) == name] for name in ORDER}
+    holding = [one for one in found if one.trained >= threshold]
+    by_verdict = {
+        name: [one for one in holding if one.verdict(threshold) == name] for name in ORDER
+    }
     chosen = next((cells for cells in by_verdict.values() if cells), holding)
     if not chosen:
         return max(found, key=lambda one: one.trained)
     # held-out pairs judge it: one just above the threshold falls below it there by chance
-    error = math.sqrt(rule.threshold * (1 - rule.threshold) / len(chosen[0].correct))
-    enough = min(rule.threshold + SPARE * error, max(one.trained for one in chosen))
+    error = math.sqrt(threshold * (1 - threshold) / len(chosen[0].correct))
+    enough = min(threshold + SPARE * error, max(one.trained for one in chosen))
     chosen = [one for one in chosen if one.trained >= enough]
     return min(chosen, key=lambda one: (one.dimension, -one.trained))
 

@@ -18,7 +18,7 @@ from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import ProbeResult
 from mechint.probes import removal, spectra
-from mechint.probes.operands import by_example, operand_rows, operand_tokens
+from mechint.probes.operands import by_element, operand_rows, operand_tokens
 from mechint.probes.removal import EmbeddingRemoval, Removals
 from mechint.probes.spectra import KeyRule, Spectrum, add_embedding_finding, add_logits_finding
 from mechint.probes.words import named
@@ -171,26 +171,17 @@ class Irreps(Probe):
         hook = f"blocks.{subject.n_layers - 1}.mlp.hook_post"
         if hook not in subject.model.hook_dict:
             return
-        first = torch.arange(n).expand(n, n)
-        tables = {"left": first.T, "right": first}
-        element = {
-            name: by_example(subject, one).to(subject.device) for name, one in tables.items()
-        }
-        if bool((torch.bincount(subject.targets[:, 0], minlength=n) == n).all()):
-            element["product"] = subject.targets[:, 0]
-        sums, squares = dict[str, Tensor](), 0.0
-        for part, found in subject.stream([hook], at="answer"):
-            values = found[hook]
-            for name, index in element.items():
-                own = sums.setdefault(name, values.new_zeros(n, values.shape[1]))
-                own.index_add_(0, index[part], values)
-            squares += float(torch.linalg.vector_norm(values, dim=1).double().square().sum())
-        mean = sums["left"].double().sum(0) / n**2
-        total = max(squares - float(n**2 * mean.square().sum()), 1e-24)
-        for name, summed in sums.items():
-            means = (summed.double() / n - mean).cpu().numpy()
-            energy = n * float((means**2).sum()) / total
-            own = shares(group, means)
+        values = by_element(subject, subject.activation(hook, at="answer")).double()
+        values = values - values.mean((0, 1))  # (x, y, neuron)
+        total = max(float(values.square().sum()), 1e-24)
+        means = {"left": values.mean(1), "right": values.mean(0)}
+        product = by_element(subject, subject.targets[:, 0]).flatten()
+        if bool((torch.bincount(product, minlength=n) == n).all()):
+            by_product = torch.zeros_like(means["left"])
+            means["product"] = by_product.index_add_(0, product, values.flatten(0, 1)) / n
+        for name, mean in means.items():
+            energy = n * float(mean.square().sum()) / total
+            own = shares(group, mean.cpu().numpy())
             report.metric(f"hidden.{name}.share", {k: one * energy for k, one in own.items()})
 
     # --- what is needed -------------------------------------------------------------------------

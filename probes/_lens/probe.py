@@ -22,7 +22,7 @@ from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._weights.circuits import fold, norm_of, norm_scale
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
-from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores
+from mechint.task import ACCURACY, IGNORE, LOSS, answer_scores, logits_of
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -170,19 +170,20 @@ class Lens(Probe):
         wrong = subject.task.wrong_answers(subject.data.tokens)
         assert wrong is not None
         points, readout = residual_hooks(subject.n_layers, subject.hooks), Readout(subject)
-        wrong, own = wrong[subject.answer_examples], subject.targets[:, :1]
-        asked = (wrong != IGNORE).any(-1) & (own[:, 0] != IGNORE)
+        wrong = wrong[subject.answer_examples]
+        classes = torch.cat((subject.targets[:, :1], wrong), 1)  # (row, 1 + wrong answers)
+        asked = (wrong != IGNORE).any(-1) & (classes[:, 0] != IGNORE)
         margins, ranks = ({name: list[np.ndarray]() for name in points} for _ in range(2))
         matrix, bias = readout.matrix.float(), readout.bias.float()
         for part, found in subject.stream(list(points.values()), at="answer"):
             rows = asked[part]
-            rivals, answers = wrong[part][rows], own[part][rows]
+            held = classes[part][rows]
             for name, hook in points.items():
                 x = found[hook][rows]
                 logits = x.float() @ matrix / readout.scale(x.double()).float() + bias
-                right = logits.gather(-1, answers.clamp_min(0))
-                other = logits.gather(-1, rivals.clamp_min(0))
-                best = other.masked_fill(rivals == IGNORE, -torch.inf).amax(-1)
+                both = logits_of(subject.task, logits, held)
+                right = both[:, :1]
+                best = both[:, 1:].masked_fill(held[:, 1:] == IGNORE, -torch.inf).amax(-1)
                 margins[name].append((right[:, 0] - best).double().cpu().numpy())
                 ranks[name].append((logits > right).sum(-1).cpu().numpy())
         report = Report(self, subject)

@@ -61,7 +61,6 @@ class ProgressMeasures(Probe):
     output: str | None = setting(
         None, "the output; of those with a cyclic group the one with most classes when none"
     )
-    keep_bias: bool = setting(True, "whether the restricted logits keep the mean logits")
     samples: int = setting(50, "sets of other frequencies that the keys stand beside", low=1)
     permutations: int = setting(499, "permutations of the classes in the null", low=1)
 
@@ -123,7 +122,7 @@ class ProgressMeasures(Probe):
         spectrum = spectra.cycle_spectrum(subject, cycle, self.rule, seed)
         keys: Sequence[Any] = self.keys or self._last_keys(subject, cycle, spectrum, seed)
         logits = CycleLogits.of(subject, cycle)
-        measures = measure_losses(logits, keys, self.keep_bias)
+        measures = measure_losses(logits, keys)
         report.metric("key_frequencies", list(keys))
         report.metric("frequencies", " ".join(map(str, keys)) or "none")
         report.update(measures)
@@ -212,9 +211,7 @@ class ProgressMeasures(Probe):
                 unclear="Key frequencies of the logits are unclear.",
                 doubt="" if keys else spectrum.undecided,
                 lead=share >= MOST,
-                caveat=f"with the mean logits kept; {bare:.2g} nats without"
-                if self.keep_bias
-                else "",
+                caveat=f"with the mean logits kept; {bare:.2g} nats without",
                 outputs=[cycle.output],
             ),
             Effect(
@@ -315,14 +312,12 @@ def carrying(logits: CycleLogits, keys: Sequence[Any]) -> Sequence[Any]:
     return [k for k in keys if rises[k] > LEAST_RISE * full] or keys
 
 
-def measure_losses(
-    logits: CycleLogits, keys: Sequence[int], keep_bias: bool = True
-) -> dict[str, Any]:
+def measure_losses(logits: CycleLogits, keys: Sequence[int]) -> dict[str, Any]:
     """Loss, restricted loss and excluded losses (nats) on train, test and all inputs."""
     mean, within = logits.values.mean(0), logits.projected(keys)
     variants = {
         "loss": logits.values,
-        "restricted_loss": within + mean if keep_bias else within,
+        "restricted_loss": within + mean,
         "excluded_loss": logits.values - within,
     }
     found: dict[str, Any] = {

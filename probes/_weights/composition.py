@@ -46,13 +46,11 @@ SPAN = 1e-6
 class HeadComposition:
     """Scores and z of every pair of heads, with the largest z of each draw of turned heads.
 
-    score, expected, z: kind → (writer, reader), NaN where the writer is not before the reader;
-    expected: root mean square of the score over the draws; null: (draw,) the largest z over all
-    pairs and kinds.
+    score, z: kind → (writer, reader), NaN where the writer is not before the reader; null: (draw,)
+    the largest z over all pairs and kinds.
     """
 
     score: dict[str, Float[np.ndarray, "writer reader"]]
-    expected: dict[str, Float[np.ndarray, "writer reader"]]
     z: dict[str, Float[np.ndarray, "writer reader"]]
     null: Float[np.ndarray, " draw"]
 
@@ -97,7 +95,6 @@ def compose(heads: HeadCircuits, draws: int, seed: int) -> HeadComposition | Non
 
     return HeadComposition(
         by_kind(np.sqrt(squared[0])),
-        by_kind(np.sqrt(squared[1:].mean(0))),
         by_kind(z[0]),
         z[1:].max((1, 2)),
     )

@@ -29,7 +29,7 @@ from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.subject.pairs import Pairs
 from probes._das import DAS, SwapSite, fit, interchange_accuracy, random_subspace, swap
 from probes._das.controls import ReaderSplit, as_varied, reader_split
-from probes._das.search import CellRule, SiteCell, choose_cell, decode, share_within_values
+from probes._das.search import SiteCell, choose_cell, decode, share_within_values
 
 SMALL: dict[str, Any] = {
     "steps": 60,
@@ -385,7 +385,7 @@ def test_pairs_are_those_whose_counterfactual_input_is_answered_right() -> None:
 
 
 # --- the choice among subspaces, with accuracies made up ------------------------------------------
-RULE, HELD_OUT, NAN = CellRule(0.9, 0.5), 1000, float("nan")
+LEVEL, HELD_OUT, NAN = 0.9, 1000, float("nan")
 
 
 def cell(dimension: int, trained: float, held_out: float, layer: int = 0, **more: Any) -> SiteCell:
@@ -410,27 +410,27 @@ def cell(dimension: int, trained: float, held_out: float, layer: int = 0, **more
     ],
 )
 def test_the_verdict_of_a_subspace(more: dict[str, float], verdict: str) -> None:
-    assert cell(2, 0.97, more.pop("held_out", 0.96), **more).verdict(RULE) == verdict
+    assert cell(2, 0.97, more.pop("held_out", 0.96), **more).verdict(LEVEL) == verdict
 
 
 def test_the_smallest_with_accuracy_to_spare_is_chosen() -> None:
     found = [cell(8, 0.98, 0.97), cell(4, 0.95, 0.94), cell(2, 0.905, 0.895)]
-    assert choose_cell(found, RULE).dimension == 4
+    assert choose_cell(found, LEVEL).dimension == 4
     # two standard errors of 1,000 pairs are .019
     spare = [cell(8, 0.95, 0.94), cell(4, 0.924, 0.94), cell(2, 0.915, 0.94)]
-    assert choose_cell(spare, RULE).dimension == 4
+    assert choose_cell(spare, LEVEL).dimension == 4
     # where none has it to spare: the one with the most
     close = [cell(8, 0.903, 0.9), cell(4, 0.91, 0.9), cell(2, 0.905, 0.9)]
-    assert choose_cell(close, RULE).dimension == 4
+    assert choose_cell(close, LEVEL).dimension == 4
     equals = [cell(2, 0.97, 0.96), cell(2, 0.98, 0.96, 1), cell(2, 0.96, 0.96)]
-    assert choose_cell(equals, RULE) is equals[1]
+    assert choose_cell(equals, LEVEL) is equals[1]
     # by the training pairs alone: else the accuracy on the others were the best of many
     found = [cell(2, 0.97, 0.91), cell(2, 0.95, 0.99, 1)]
-    assert choose_cell(found, RULE) is found[0]
+    assert choose_cell(found, LEVEL) is found[0]
     held = [cell(1, 0.97, 0.96, input_share=0.9, decoded=0.0), cell(4, 0.97, 0.96, 1)]
-    assert choose_cell(held, RULE) is held[1]
+    assert choose_cell(held, LEVEL) is held[1]
     by_chance = [cell(2, 0.5, 0.96), cell(4, 0.97, 0.96, input_share=0.9, decoded=0.0)]
-    assert choose_cell(by_chance, RULE) is by_chance[1]
+    assert choose_cell(by_chance, LEVEL) is by_chance[1]
 
 
 def test_positions_are_looked_for_where_the_variable_has_none() -> None:

@@ -19,7 +19,6 @@ from mechint.subject import Subject
 from probes._progress.probe import gini
 from probes.operands import (
     by_element,
-    by_example,
     element_places,
     operand_rows,
     operand_tokens,
@@ -45,7 +44,6 @@ def test_examples_and_elements_go_both_ways(twins: tuple[Subject, Subject]) -> N
     assert ranks[element_places(hidden)].tolist() == list(range(P)) != ranks.tolist()
     products = torch.add(torch.arange(P)[:, None], torch.arange(P)) % P
     assert torch.equal(by_element(hidden, hidden.targets[:, 0]), products)
-    assert torch.equal(by_example(hidden, products), hidden.targets[:, 0])
     assert operand_tokens(hidden)[0] == list(hidden.task.symmetry.tokens)  # type: ignore[union-attr]
     left, right = operand_rows(hidden)
     assert right is None and torch.equal(left, operand_rows(twins[0])[0])
