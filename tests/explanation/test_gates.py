@@ -25,7 +25,7 @@ from mechint.explanation.checks.attention import (
     other_keys,
     route,
 )
-from mechint.explanation.checks.blocks import BlockGroup, blocks
+from mechint.explanation.checks.blocks import blocks
 from mechint.explanation.checks.finer import beyond, finer, is_linear, told_apart
 from mechint.explanation.checks.logits import match, program_answers, right_answer
 from mechint.explanation.checks.parts import (
@@ -290,6 +290,10 @@ def test_faithfulness_is_asked_of_what_settles_the_answer() -> None:
         assert asked(faithfulness, bench, alone) == []
     (test,) = asked(faithfulness, bench, part("a"), part("b"))
     assert test.of == (str(part("a")), str(part("b")))
+    for n, words in ((8, "in features 1, 2, 3, 4, 5, 6, 7, 8."), (9, "in features 9.")):
+        blocks = {str(i): slice(i, i + 1) for i in range(1, n + 1)}
+        (test,) = asked(faithfulness, bench, part("sum", blocks=blocks))
+        assert test.headline.endswith(words)
     assert SETTLING_PAIRS == 100
 
 
@@ -515,23 +519,6 @@ def test_a_site_holds_a_variable_beyond_the_answer() -> None:
 
 
 # --- blocks ---------------------------------------------------------------------------------------
-def test_answers_are_lost_without_a_block_that_makes_them() -> None:
-    """A model that follows where columns 2 and 3 are exchanged, whatever the others are."""
-
-    def answer(own: dict[str, Any], edits: list[Any]) -> Any:
-        kept = set(torch.arange(4)[edits[0].columns].tolist()) if edits else set()
-        return edits[0].new["sum"] if {2, 3} <= kept else own["sum"]
-
-    claim = part("sum", blocks={"1": slice(0, 2), "2": slice(2, 4)}, reads=True)
-    bench = stub(answer)
-    group = BlockGroup(
-        bench, Explanation("e", bench.program, (claim,)), (bench.fit(claim),), exchange_rest(bench)
-    )
-    idle, used = group.need("1"), group.need("2")
-    assert idle.value == 0.0 and idle.standing == "unclear"
-    assert used.value == 1.0 and used.standing == "stands"
-
-
 def seen_blocks(
     *parts: Part, spare: Any = None, answer: Any = None
 ) -> tuple[list[Any], list[list[tuple[str, Any]]]]:
