@@ -5,7 +5,7 @@ comparison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from mechint.studies.capacity import language, regressions
@@ -77,84 +77,76 @@ def regression_runs(budget: Mapping[str, Any], again: int = 0) -> list[PlannedRu
     All widths of an arm have the same columns, and so train as one ensemble. Widths of one seed see
     the same data; the population gradient draws none.
     """
+    most, widths, gaps = budget["staircase"], budget["widths"], budget["gaps"]
+    steps, few = budget["gap_steps"], min(4, budget["seeds"])
     usual = {**budget["task"], "alpha": 1.0, "beta": 0.7}
-    most = budget["staircase"]
     single = {**budget["task"], "n_tasks": most, "rank": 1, "n": max(most, budget["task"]["n"])}
     exact = {"steps": budget["steps"], "batch_size": None}
     exact["evaluate_every"] = max(1, budget["steps"] // 50)
-    fresh = {"batch_size": budget["batch_size"]}
-    planned: list[PlannedRun] = []
-
-    def runs(
-        name: str,
-        widths: Sequence[int],
-        task: Mapping[str, Any],
-        train: Mapping[str, Any],
-        folder: str,
-        seeds: int = budget["seeds"],
-        columns: int | None = None,
-        first: int = SEED,
-        **labels: Any,
-    ) -> None:
-        for width in widths:
-            for seed in range(first, first + seeds):
-                planned.extend(
-                    arm(
-                        name,
-                        "regression-mixture",
-                        [seed],
-                        task,
-                        {"width": width, "columns": columns or max(widths)},
-                        {**train, "data_seed": seed if train["batch_size"] else SEED},
-                        folder=f"{folder}-width{width}" if len(widths) > 1 else folder,
-                        width=width,
-                        **labels,
-                    )
-                )
-
     kept = {**exact, "checkpoints": "log", "n_checkpoints": 12}
-    stairs = ("staircase", range(1, most + 1), {**single, "alpha": 1.0}, exact, "staircase")
-    followed = ("training", budget["widths"], usual, kept, "training")
-    if again:
-        runs(*stairs, again, first=FRESH)
-        runs(*followed, again, first=FRESH)
-        return planned
-    runs("phase", budget["widths"], usual, exact, "phase")
-    runs(*followed, min(4, budget["seeds"]), first=4000)
-    runs(*stairs)
-    runs(
-        "complexity", budget["widths"], {**budget["task"], **budget["complex"]}, exact, "complexity"
-    )
-    for alpha in (0.5, 1.5):
-        few = min(4, budget["seeds"])
-        runs(
-            f"alpha{alpha:g}",
-            budget["widths"],
-            {**usual, "alpha": alpha},
-            exact,
-            f"alpha{alpha:g}",
-            few,
+    first, seeds = (SEED, budget["seeds"]) if not again else (FRESH, again)
+    own = range(first, first + seeds)
+    followed = ("training", widths, own if again else range(4000, 4000 + few), usual, kept)
+    stairs = ("staircase", range(1, most + 1), own, {**single, "alpha": 1.0}, exact)
+
+    def batches(steps: int, looks: int, **settings: Any) -> dict[str, Any]:
+        given = {"batch_size": budget["batch_size"], "steps": steps}
+        return {**given, "evaluate_every": max(1, steps // looks), **settings}
+
+    cells = [
+        ("phase", widths, own, usual, exact),
+        followed,
+        stairs,
+        ("complexity", widths, own, {**budget["task"], **budget["complex"]}, exact),
+        *(
+            (f"alpha{alpha:g}", widths, range(SEED, SEED + few), {**usual, "alpha": alpha}, exact)
+            for alpha in (0.5, 1.5)
+        ),
+        *(
+            (
+                *("data", budget["data_widths"], own, usual),
+                *(batches(factor * budget["data_steps"], 20), f"data{factor}", {"factor": factor}),
+            )
+            for factor in (1, 10)
+        ),
+        *(
+            (
+                *(name, budget["gap_widths"], own, {**usual, "gap": gap, **more}),
+                *(batches(steps, 150), f"{name}-gap{gap}", {"gap": gap}),
+            )
+            for name, more in (("retention", {}), ("weighted", {"normalization": "fixed"}))
+            for gap in gaps
+            if not more or gap > 1  # no batch is enlarged at gap 1: the two arms are one
+        ),
+        *(
+            (
+                *("optimizer", [budget["clip_width"]], own),
+                {**usual, "gap": gap} | ({"normalization": "fixed"} if "fixed" in name else {}),
+                batches(steps, 10, **settings),
+                f"{name.lower().replace(', ', '-').replace(' ', '-')}-gap{gap}",
+                {"optimizer": name, "gap": gap},
+            )
+            for name, settings in OPTIMIZERS.items()
+            for gap in (min(gaps), max(gaps))
+        ),
+    ]
+    return [
+        one
+        for name, of, drawn, task, train, folder, labels in (
+            (*cell, cell[0], {})[:7]  # a folder of its name, and no labels, where it says neither
+            for cell in ([stairs, followed] if again else cells)
         )
-    for factor in (1, 10):
-        train = {**fresh, "steps": factor * budget["data_steps"]}
-        train["evaluate_every"] = max(1, train["steps"] // 20)
-        runs("data", budget["data_widths"], usual, train, f"data{factor}", factor=factor)
-    steps = budget["gap_steps"]
-    train = {**fresh, "steps": steps, "evaluate_every": max(1, steps // 150)}
-    for name, more in (("retention", {}), ("weighted", {"normalization": "fixed"})):
-        for gap in budget["gaps"]:
-            if more and gap == 1:
-                continue  # no batch is enlarged: the two arms are one
-            task = {**usual, "gap": gap, **more}
-            runs(name, budget["gap_widths"], task, train, f"{name}-gap{gap}", gap=gap)
-    for name, settings in OPTIMIZERS.items():
-        more = {"normalization": "fixed"} if "fixed" in name else {}
-        for gap in (min(budget["gaps"]), max(budget["gaps"])):
-            folder = f"{name.lower().replace(', ', '-').replace(' ', '-')}-gap{gap}"
-            train = {**fresh, "steps": steps, "evaluate_every": max(1, steps // 10), **settings}
-            task, labels = {**usual, "gap": gap, **more}, {"optimizer": name, "gap": gap}
-            runs("optimizer", [budget["clip_width"]], task, train, folder, **labels)
-    return planned
+        for width in of
+        for seed in drawn
+        for one in arm(
+            *(name, "regression-mixture", [seed], task),
+            {"width": width, "columns": max(of)},
+            {**train, "data_seed": seed if train["batch_size"] else SEED},
+            folder=f"{folder}-width{width}" if len(of) > 1 else folder,
+            width=width,
+            **labels,
+        )
+    ]
 
 
 def language_runs(budget: Mapping[str, Any], first: int = SEED) -> list[PlannedRun]:
@@ -168,32 +160,31 @@ def language_runs(budget: Mapping[str, Any], first: int = SEED) -> list[PlannedR
         **{"lr": 5e-3, "evaluate_every": max(1, budget["steps"] // 20)},
         **{"eval_examples": 512, "checkpoints": "linear", "n_checkpoints": 5},
     }
-    planned: list[PlannedRun] = []
-    for seed in range(first, first + budget["seeds"]):
-        for frequency in budget["frequencies"]:
-            for gap in (one for one in budget["gaps"] if frequency * one <= 1):
-                for width in budget["widths"]:
-                    planned += arm(
-                        "language",
-                        "corpus",
-                        [seed],
-                        {
-                            **{**task, "frequency": frequency, "gap": gap},
-                            "inject_parameters": {**inner, "bijection_seed": seed},
-                        },
-                        {
-                            **{"d_model": width, "n_layers": 2},
-                            "n_heads": 2,
-                        },
-                        train,
-                        own=("inject_seed", "language_seed"),
-                        folder=f"language-f{frequency:g}-gap{gap}-width{width}",
-                        stage=1,
-                        frequency=frequency,
-                        gap=gap,
-                        width=width,
-                    )
-    return planned
+    cells = [
+        {"frequency": frequency, "gap": gap, "width": width}
+        for frequency in budget["frequencies"]
+        for gap in budget["gaps"]
+        if frequency * gap <= 1
+        for width in budget["widths"]
+    ]
+    return [
+        one
+        for seed in range(first, first + budget["seeds"])
+        for cell in cells
+        for one in arm(
+            *("language", "corpus", [seed]),
+            {
+                **{**task, "frequency": cell["frequency"], "gap": cell["gap"]},
+                "inject_parameters": {**inner, "bijection_seed": seed},
+            },
+            {"d_model": cell["width"], "n_layers": 2, "n_heads": 2},
+            train,
+            own=("inject_seed", "language_seed"),
+            folder="language-f{frequency:g}-gap{gap}-width{width}".format(**cell),
+            stage=1,
+            **cell,
+        )
+    ]
 
 
 def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,31 +32,30 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     critical width; along training who is held above the threshold; with gaps what capacity leaves.
     """
     task: Any = run.spec.task
-    width = labels["width"]
-    features = held(run)
-    row: dict[str, Any] = {"held": features.tolist()}
-    if labels["arm"] in ("retention", "weighted"):
-        row["allowed"] = allowed(run)
+    width, features = labels["width"], held(run)
+    row: dict[str, Any] = {
+        "held": features.tolist(),
+        **({"allowed": allowed(run)} if labels["arm"] in ("retention", "weighted") else {}),
+        "critical": [task.critical_width(t) for t in range(task.n_tasks)],
+    }
     if run.spec.train.batch_size is not None:
-        row["critical"] = [task.critical_width(t) for t in range(task.n_tasks)]
-        row["random"] = task.rank * width / task.n
-        return row
+        return {**row, "random": task.rank * width / task.n}
     orders = {
         "utility": task.utilities,
         "frequency": task.priors[:, None].expand(-1, task.rank),
         "spectrum": task.spectra,
     }
-    for name, scores in orders.items():
-        near = np.abs(features - kept(width, scores.numpy())) <= HALF
-        row[f"by_{name}"] = float(near.mean())
+    kept_by = {name: kept(width, scores.numpy()) for name, scores in orders.items()}
+    near = {name: np.abs(features - n) <= HALF for name, n in kept_by.items()}
     least = task.residual(width)  # 0 where every feature has room
     over = float(run.final["test.loss"]) - least
-    row["excess"] = over / (least or float(task.utilities.sum()))
-    row["tie"] = tie(task, width)
-    row["critical"] = [task.critical_width(t) for t in range(task.n_tasks)]
-    if labels["arm"] == "training":
-        row |= along_training(run)
-    return row
+    return {
+        **row,
+        **{f"by_{name}": float(flags.mean()) for name, flags in near.items()},
+        "excess": over / (least or float(task.utilities.sum())),
+        "tie": tie(task, width),
+        **(along_training(run) if labels["arm"] == "training" else {}),
+    }
 
 
 def held(run: Run) -> Num[np.ndarray, " task"]:
@@ -98,24 +97,21 @@ def along_training(run: Run) -> dict[str, int]:
 
     task: Any = run.spec.task
     common, spectrum = task.common(MASS), task.common_spectrum(MASS)
-    subject = run.subject()
-    found = {"rare_held": 0, "held_above": 0, "held_early": 0, "above": 0}
-    start: Any = None
+    rare = sorted(set(range(task.n_tasks)) - set(common))
+    first = task.utilities[rare, :1]
+    limits = np.array([float(spectrum[spectrum < one].sum()) for one in first])
+    subject, start, found = run.subject(), None, []
     for step in sorted(subject.series):
         encoder = cast(Any, subject.at_step(step).model).weights()["W_enc"].detach().double()
         weights = {"W_enc": encoder}
         left = task_losses(weights, task) * task.priors  # of each task's signal
-        rho, features = float(left[list(common)].sum()), features_held(weights, task)
+        features = features_held(weights, task)[rare]
         start = features if start is None else start
-        for t in sorted(set(range(task.n_tasks)) - set(common)):
-            limit = float(spectrum[spectrum < task.utilities[t, 0]].sum())
-            above = rho > limit + SLACK * float(spectrum.sum())
-            holds = float(features[t] - start[t]) >= HALF
-            found["rare_held"] += holds
-            found["held_above"] += holds and above
-            found["held_early"] += holds and step < run.step
-            found["above"] += above
-    return found
+        above = float(left[list(common)].sum()) > limits + SLACK * float(spectrum.sum())
+        holds = np.asarray(features - start) >= HALF
+        found.append([holds, holds & above, holds & (step < run.step), above])
+    names = ("rare_held", "held_above", "held_early", "above")
+    return dict(zip(names, np.sum(found, (0, 2)).tolist(), strict=True))
 
 
 def allowed(run: Run) -> int:

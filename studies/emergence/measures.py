@@ -91,29 +91,29 @@ def mixture(run: Run) -> dict[str, Any]:
     the factor between the loss and the sum of steps at predicted times; times and loss as drawn.
     """
     task: Any = run.spec.task
-    times, theory, losses = emergence(run), predicted(run), full_loss(run)
-    all_fitted = fitted(run)
-    row: dict[str, Any] = {"fitted": len(all_fitted), "window": {}}
-    for share in WINDOWS:
-        inside = fitted(run, share)
-        learned = inside[np.isfinite(times[inside])]
-        row["window"][f"{share:g}"] = exponent(learned + 1, times[learned])
-    row["time_exponent"] = row["window"]["1"]
-    row["theory_exponent"] = exponent(all_fitted + 1, theory[all_fitted])
-    row["lost"] = int(np.isinf(times[all_fitted]).sum())
-    begun, ended = (emergence(run, level)[all_fitted] for level in (0.1, 0.9))
+    times, theory, losses, steps = emergence(run), predicted(run), full_loss(run), steps_of(run)
+    whole, inside = fitted(run), window(run)
+    parts = {f"{share:g}": fitted(run, share) for share in WINDOWS}
+    learned = {name: part[np.isfinite(times[part])] for name, part in parts.items()}
+    windows = {name: exponent(part + 1, times[part]) for name, part in learned.items()}
+    begun, ended = (emergence(run, level)[whole] for level in (0.1, 0.9))
     both = np.isfinite(begun) & np.isfinite(ended)
     rises = (ended[both] - begun[both]) / begun[both]
-    row["rise"] = float(np.median(rises)) if len(rises) else math.inf
-    inside, steps = window(run), steps_of(run)
-    row["loss_exponent"] = exponent(steps[inside], losses[inside])
     stairs = task.predicted_loss(torch.from_numpy(steps), torch.from_numpy(theory)).numpy()
-    stairs = stairs + task.tail
-    ratio = np.abs(np.log(losses[inside] / stairs[inside]))
-    row["factor"] = float(np.exp(np.median(ratio))) if len(ratio) else math.inf
+    ratio = np.abs(np.log(losses[inside] / (stairs + task.tail)[inside]))
     at = np.unique(np.geomspace(1, len(steps) - 1, 60).astype(int))
-    row |= {"times": times.tolist(), "curve": [steps[at].tolist(), losses[at].tolist()]}
-    return row
+    return {
+        "fitted": len(whole),
+        "window": windows,
+        "time_exponent": windows["1"],
+        "theory_exponent": exponent(whole + 1, theory[whole]),
+        "lost": int(np.isinf(times[whole]).sum()),
+        "rise": float(np.median(rises)) if len(rises) else math.inf,
+        "loss_exponent": exponent(steps[inside], losses[inside]),
+        "factor": float(np.exp(np.median(ratio))) if len(ratio) else math.inf,
+        "times": times.tolist(),
+        "curve": [steps[at].tolist(), losses[at].tolist()],
+    }
 
 
 def floor(run: Run) -> dict[str, Any]:

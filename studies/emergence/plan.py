@@ -60,91 +60,83 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 ONLINE_RATE = 0.02
 """Learning rate per amplitude a_p / a_1 of the direction that an online run is to learn."""
 
+ONLINE: Mapping[str, Any] = {"d": 64, "n_directions": 24, "beta": 1.0}
+
 
 def descent(
     steps: int, looks: int = 400, batch_size: int | None = None, lr: float = 0.1
 ) -> dict[str, Any]:
     """Gradient descent, on the exact population loss unless a batch size is given."""
-    return {
-        "steps": steps,
-        "batch_size": batch_size,
-        "lr": lr,
-        "evaluate_every": max(1, steps // looks),
-        "checkpoints": "last",
-    }
+    given = {"steps": steps, "batch_size": batch_size, "lr": lr, "checkpoints": "last"}
+    return {**given, "evaluate_every": max(1, steps // looks)}
 
 
 def plan(size: str) -> list[PlannedRun]:
     """Mixtures at every β, students too narrow for their directions, single directions at every
     (k, d) with seeds of their own, and online runs at rates in proportion to a_p.
     """
-    budget, first_seed = SIZES[size], FRESH if size == "fresh" else SEED
-    planned: list[PlannedRun] = []
-    for beta, (n, steps) in budget["mixtures"].items():
-        planned += arm(
-            "mixture",
-            "single-index",
-            range(SEED, SEED + budget["seeds"]),
-            {"d": 4 * n, "n_directions": n, "beta": beta},
-            {"width": 3 * n, "init_norm": 0.02, "ambient": budget["d"]},
-            descent(steps),
-            folder=f"mixture-beta{beta:g}",
-            beta=beta,
-        )
-    for beta, (widths, steps) in budget["floors"].items():
-        most = max(widths)
-        for width in widths:  # one ensemble: coordinates to spare are directions of no amplitude
-            planned += arm(
-                "floor",
-                "single-index",
-                range(first_seed, first_seed + budget["floor_seeds"]),
-                {"d": 4 * most, "n_directions": 3 * most, "beta": beta},
+    budget, start = SIZES[size], FRESH if size == "fresh" else SEED
+    smoke, fixed = size == "smoke", ("online fixed", "online-fixed", {})
+    online = [
+        *([(*fixed, 60 if smoke else 8000, 0.01)] if budget["online"] else ()),
+        *(
+            ("online", f"online-p{target}", {"target": target}, steps, ONLINE_RATE / target)
+            for target, steps in budget["online"].items()
+        ),
+    ]
+    cells = [
+        *(
+            (
+                *("mixture", f"mixture-beta{beta:g}", {"beta": beta}, SEED, budget["seeds"]),
+                {"d": 4 * n, "n_directions": n, "beta": beta},
+                {"width": 3 * n, "init_norm": 0.02, "ambient": budget["d"]},
+                descent(steps),
+            )
+            for beta, (n, steps) in budget["mixtures"].items()
+        ),
+        *(  # one ensemble a β: coordinates to spare are directions of no amplitude
+            (
+                *("floor", f"floor-beta{beta:g}-width{width}", {"beta": beta, "width": width}),
+                *(start, budget["floor_seeds"]),
+                {"d": 4 * max(widths), "n_directions": 3 * max(widths), "beta": beta},
                 {
-                    **{"width": width, "neurons": most, "init_norm": 0.02},
+                    **{"width": width, "neurons": max(widths), "init_norm": 0.02},
                     "ambient": budget["floor_d"],
                 },
                 descent(steps),
-                folder=f"floor-beta{beta:g}-width{width}",
-                beta=beta,
-                width=width,
             )
-    for k, steps in budget["searches"].items():
-        for cell, d in enumerate(budget["dimensions"]):
-            first = 10 * first_seed + (10 * k + cell) * 64
-            planned += arm(
-                "search",
-                "single-index",
-                range(first, first + budget["search_seeds"]),
+            for beta, (widths, steps) in budget["floors"].items()
+            for width in widths
+        ),
+        *(
+            (
+                *("search", f"search-k{k}-d{d}", {"k": k, "d": d}),
+                *(10 * start + (10 * k + cell) * 64, budget["search_seeds"]),
                 {"d": 9, "n_directions": 1, "hermite": (0.0,) * k + (1.0,)},
                 {"width": 8, "init_norm": 1e-2, "ambient": d},
                 descent(steps, looks=1200),
-                folder=f"search-k{k}-d{d}",
-                k=k,
-                d=d,
             )
-    if not budget["online"]:
-        return planned
-    online: dict[str, Any] = {
-        "parameters": {"d": 64, "n_directions": 24, "beta": 1.0},
-        "model": {"width": 144, "init_norm": 0.02},
-    }
-    seeds = range(SEED, SEED + (1 if size == "smoke" else 8))
-    length = 60 if size == "smoke" else 8000
-    planned += arm(
-        *("online fixed", "single-index", seeds),
-        **online,
-        train=descent(length, batch_size=64, lr=0.01),
-        folder="online-fixed",
-    )
-    for target, steps in budget["online"].items():
-        planned += arm(
-            *("online", "single-index", seeds),
-            **online,
-            train=descent(steps, batch_size=64, lr=ONLINE_RATE / target),
-            folder=f"online-p{target}",
-            target=target,
+            for k, steps in budget["searches"].items()
+            for cell, d in enumerate(budget["dimensions"])
+        ),
+        *(
+            (
+                *(name, folder, labels, SEED, 1 if smoke else 8, ONLINE),
+                {"width": 144, "init_norm": 0.02},
+                descent(steps, batch_size=64, lr=lr),
+            )
+            for name, folder, labels, steps, lr in online
+        ),
+    ]
+    return [
+        one
+        for name, folder, labels, first, n, task, model, train in cells
+        for one in arm(
+            *(name, "single-index", range(first, first + n), task, model, train),
+            folder=folder,
+            **labels,
         )
-    return planned
+    ]
 
 
 STUDY = Study(
