@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
@@ -206,8 +207,11 @@ class Linear(Probe):
         """
         if len(variable.positions) != 1 or not _is_answer(subject, variable):
             return False
-        read = subject.answer_positions if self.pos is None else torch.tensor([self.pos])
-        return bool((read != variable.positions[0]).all())
+        return bool((self._reads(subject) != variable.positions[0]).all())
+
+    def _reads(self, subject: Subject) -> Int[Tensor, " row"]:
+        """The positions that are read."""
+        return subject.answer_positions if self.pos is None else torch.tensor([self.pos])
 
     @property
     def _score(self) -> str:
@@ -256,7 +260,7 @@ class Linear(Probe):
         draw = rng("linear", variable.name, seed)
         # control and shuffles before the split of the training part: draws stay as they were
         if self.kind == "class":
-            types = _input_types(subject, variable)
+            types = _input_types(subject, variable, int(self._reads(subject).min()))
             train = draw.permutation(len(values)) < len(values) // 2
             control = draw.choice(values, types.max() + 1)[types]
             shuffles = [draw.permutation(values) for _ in range(self.permutations)]
@@ -294,13 +298,13 @@ class Linear(Probe):
         return choose_penalty(kind, x, labels, fit) if enough else DEFAULT_RIDGE
 
 
-def _input_types(subject: Subject, variable: Variable) -> np.ndarray:
+def _input_types(subject: Subject, variable: Variable, last: int) -> np.ndarray:
     """(example,) which of the distinct inputs stands at the variable's positions; where these are
-    not stated, at the one that tells its value, if any does.
+    not stated, at the one up to `last` that tells its value, if any does.
     """
     tokens, places = subject.data.tokens.cpu().numpy(), list(variable.positions)
     values = variable.value_of(subject.data.tokens).cpu().numpy()
-    for place, column in enumerate(tokens.T):
+    for place, column in enumerate(tokens.T[: last + 1]):
         both = np.unique(np.stack([column, values]), axis=1).shape[1]
         if not places and both == len(np.unique(column)) < len(tokens):
             places = [place]
@@ -438,7 +442,7 @@ def say(
     report.finding(
         Claim(
             f"{best!r} can be decoded linearly after {place}.",
-            no=f"No variable can be decoded linearly; {best!r} comes nearest.",
+            no=f"No variable is decoded much better than its control; {best!r} comes nearest.",
             unclear=f"Whether {best!r} can be decoded linearly is unclear.",
             caveat=""
             if selective[best]

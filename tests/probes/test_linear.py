@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from mechint import planted
 from mechint.config import ModelConfig
@@ -183,12 +184,21 @@ def test_the_first_place_as_good_as_the_best_is_named(early: float, place: str) 
 
 
 def test_what_one_token_tells_is_held_against_other_functions_of_it() -> None:
-    """The sum up to the first number is that number, which no model has to compute."""
+    """The sum up to the first number is that number, which no model has to compute; a later token
+    that spells an answer out is none that it was computed from.
+    """
     task = TASKS["running-sign"](largest=6, length=3)
     model = HookedTransformer(ModelConfig.for_task(task, d_model=32, n_heads=1), seed=0)
     result = Linear(variable="total_0", pos=0, permutations=9).run(Subject(model, task))
     assert result.metrics["linear.total_0.accuracy"] > 0.95
     assert result.metrics["linear.total_0.selectivity"] < 0.1
+    task = TASKS["sorted-list"](n=4, length=3)
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=64, n_heads=1), seed=0)
+    subject = Subject(model, task)
+    variable, first = task.variables["smallest_0"], subject.data.tokens[:, 4]
+    assert torch.equal(variable.value_of(subject.data.tokens), first)
+    result = Linear(variable="smallest_0", permutations=9).run(subject.with_answer(0))
+    assert result.metrics["linear.smallest_0.selectivity"] > 0.3
 
 
 def test_unknown_variables_and_hooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
