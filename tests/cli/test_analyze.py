@@ -14,7 +14,7 @@ import torch
 from click.testing import Result
 
 import probes
-from mechint.checkpoints import load_checkpoint, save_checkpoint
+from mechint.checkpoints import load_checkpoint
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.planted import composition, modular_addition
@@ -23,7 +23,7 @@ from mechint.probe.results import ProbeResult
 from mechint.probe.text import VERDICTS
 from mechint.report.page import command_of
 from mechint.system.jsonable import short
-from tests.cli.conftest import Command, one_line
+from tests.cli.conftest import Command, one_line, save
 
 
 def data(result: Result) -> dict:
@@ -43,8 +43,8 @@ def account(result: Result) -> dict:
 def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, planted: Path) -> None:
     found = data(mechint("analyze", planted, "--probe", "fourier", "--json"))
     assert list(found) == [
-        *("path", "title", "step", "parameters", "quality", "verdict", "caveat", "assumed"),
-        *("warnings", "provenance", "results", "next"),
+        *("path", "title", "step", "parameters", "quality", "verdict", "caveat", "audits"),
+        *("refused", "assumed", "warnings", "provenance", "results", "next"),
     ]
     assert (found["path"], found["title"]) == (str(planted), "Addition mod 23, one layer")
     assert (found["step"], found["warnings"], found["next"]) == (12, [], [])
@@ -212,16 +212,7 @@ def results_of(path: Path) -> ProbeResult:
 
 
 def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None:
-    subject = composition(n=3, k=2, hops=(2,)).subject
-    path = tmp_path / "ckpt.pt"
-    save_checkpoint(
-        path,
-        config=subject.model.config,
-        weights=subject.model.weights(),
-        task=subject.task,
-        step=0,
-        metrics={},
-    )
+    path = save(composition(n=3, k=2, hops=(2,)).subject, tmp_path / "ckpt.pt")
     asked = ("analyze", path, "--probe", "lens")
     page = tmp_path / "report.html"
     found = data(mechint(*asked, "--answer", "0", "--json", "--out", page))
@@ -238,16 +229,8 @@ def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None
 @pytest.fixture
 def unnamed(tmp_path: Path) -> Path:
     """The weights of an addition modulo 23 without the task's name."""
-    model = modular_addition(p=23, frequencies=(3, 7, 10)).subject.model
-    save_checkpoint(
-        tmp_path / "bare.pt",
-        config=model.config,
-        weights=model.weights(),
-        task=None,
-        step=0,
-        metrics={},
-    )
-    return tmp_path / "bare.pt"
+    subject = modular_addition(p=23, frequencies=(3, 7, 10)).subject
+    return save(subject, tmp_path / "bare.pt", task=None)
 
 
 def test_analyze_opens_with_what_a_task_would_add(mechint: Command, unnamed: Path) -> None:

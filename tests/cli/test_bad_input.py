@@ -69,24 +69,27 @@ def test_one_line(
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
 
 
-def test_an_option_that_is_a_setting_is_told_how_to_be_given(mechint: Command) -> None:
-    line = one_line(mechint("train", "modular-arithmetic", "--lr", "1e-3"))
-    assert line.endswith("A setting is given as --set NAME=VALUE.")
-
-
-def test_a_probe_that_does_not_apply_says_why(mechint: Command, planted: Path) -> None:
-    line = one_line(mechint("analyze", planted, "--probe", "subspace"))
-    assert line.startswith("probe subspace does not apply to ")
-
-
-def test_settings_of_a_probe(mechint: Command, planted: Path) -> None:
-    assert one_line(
-        mechint("analyze", planted, "--probe", "gradients", "--set", "gradients.permutation=9")
-    ).startswith("unknown gradients parameter 'permutation'; did you mean 'permutations'?")
-    assert (
-        one_line(mechint("analyze", planted, "--probe", "gradients", "--set", "permutations=0"))
-        == "gradients: permutations=0: expected 1 to 1,000,000"
-    )
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--lr", "1e-3"], "A setting is given as --set NAME=VALUE."),
+        (["--probe", "subspace"], "probe subspace does not apply to "),
+        (["--probe", "lens", "--out", "x.pdf"], "expected NAME.html"),
+        (
+            ["--probe", "gradients", "--set", "gradients.permutation=9"],
+            "unknown gradients parameter 'permutation'; did you mean 'permutations'?",
+        ),
+        (
+            ["--probe", "gradients", "--set", "permutations=0"],
+            "gradients: permutations=0: expected 1 to 1,000,000",
+        ),
+    ],
+)
+def test_what_a_model_is_not_asked(
+    mechint: Command, planted: Path, arguments: list[str], said: str
+) -> None:
+    assert said in one_line(mechint("analyze", planted, *arguments))
+    assert not Path("x.pdf").exists()
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(

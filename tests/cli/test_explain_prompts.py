@@ -6,22 +6,16 @@ import json
 import runpy
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-
-from mechint.cli import main
+from tests.cli.conftest import invoke
 
 MODEL = Path(__file__).parents[2] / "examples" / "models" / "maximum.pt"
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["explain", *map(str, arguments)])
 
 
 def test_prompts_of_a_file_and_the_program_that_is_written(tmp_path: Path) -> None:
     file, program = tmp_path / "prompts.jsonl", tmp_path / "program.py"
     rows = [[a, b, c, 5] for a in range(16) for b in range(0, 16, 2) for c in range(0, 16, 3)]
     file.write_text("\n".join(json.dumps({"prompt": row}) for row in rows))
-    result = run(MODEL, "--data", file, "--python", program, "--json")
+    result = invoke("explain", MODEL, "--data", file, "--python", program, "--json")
     assert result.exit_code == 0, result.output
     best = json.loads(result.stdout)["audits"][0]
     assert (best["family"], best["standing"]) == ("induced", "stands")
@@ -43,6 +37,6 @@ def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
         ([*claim, "--family", "induced"], "expected one of them"),
         (["--sample", f"{file}:rows"], "explain --sample: expected --data FILE"),
     ):
-        result = run(MODEL, *arguments)
+        result = invoke("explain", MODEL, *arguments)
         (line,) = result.stderr.splitlines()
         assert result.exit_code == 2 and expected in line, (arguments, line)

@@ -43,20 +43,13 @@ def test_lists_name_everything(mechint: Command) -> None:
     assert list(json.loads(mechint("probes", "--json").stdout)) == PROBES.names()
 
 
-@pytest.mark.parametrize("name", TASKS.names())
-def test_every_task_shows_itself(mechint: Command, name: str) -> None:
-    result = mechint("tasks", name)
-    assert result.exit_code == 0
-    for wanted in ("parameters", "examples", "controls", "source", "→"):
-        assert wanted in result.stdout
-
-
-@pytest.mark.parametrize("name", PROBES.names())
-def test_every_probe_shows_itself(mechint: Command, name: str) -> None:
-    result = mechint("probes", name)
-    assert result.exit_code == 0
-    assert "source" in result.stdout
-    assert "?" in result.stdout
+@pytest.mark.parametrize(
+    ("kind", "name"), [*(("tasks", n) for n in TASKS), *(("probes", n) for n in PROBES)]
+)
+def test_every_task_and_probe_shows_itself(mechint: Command, kind: str, name: str) -> None:
+    result = mechint(kind, name)
+    words = {"tasks": ("parameters", "examples", "controls", "→"), "probes": ("?",)}[kind]
+    assert result.exit_code == 0 and all(word in result.stdout for word in ("source", *words))
 
 
 @pytest.mark.parametrize("name", TASKS.names())

@@ -137,12 +137,17 @@ def test_the_table_of_a_sweep_has_the_numbers_of_its_probes(
     assert not list(out.glob("*/probes")), "a run holds what training wrote"
 
 
+def measured(mechint: Command, folder: Path) -> Path:
+    """A sweep of two seeds, with the numbers of a probe."""
+    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out"]
+    assert mechint(*swept, folder / "sweep").exit_code == 0
+    return folder / "sweep"
+
+
 def test_a_sweep_that_is_done_is_measured_where_its_table_is_gone(
     mechint: Command, tmp_path: Path
 ) -> None:
-    out = tmp_path / "sweep"
-    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out", out]
-    assert mechint(*swept).exit_code == 0
+    out = measured(mechint, tmp_path)
     (out / "sweep.csv").unlink()
     assert mechint("sweep", out).exit_code == 0
     assert pd.read_csv(out / "sweep.csv")["embedding.verdict"].notna().all()
@@ -151,9 +156,7 @@ def test_a_sweep_that_is_done_is_measured_where_its_table_is_gone(
 
 
 def test_a_damaged_run_is_named_and_leaves_the_table(mechint: Command, tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out", out]
-    assert mechint(*swept).exit_code == 0
+    out = measured(mechint, tmp_path)
     config, table = out / "seed=0" / "config.json", (out / "sweep.csv").read_bytes()
     config.write_bytes(config.read_bytes()[:200])
     for status, words in ((0, ("sweep", out)), (2, ("sweep", out, "--resume"))):

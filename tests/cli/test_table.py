@@ -16,7 +16,7 @@ from mechint.cli.opening import is_folder_of_runs
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.run_table import find_entries
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, invoke
 
 TRAIN = ("p=7", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
 KEPT = ("checkpoints=linear", "n_checkpoints=3")
@@ -24,15 +24,20 @@ KEPT = ("checkpoints=linear", "n_checkpoints=3")
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from click.testing import CliRunner
-
-    from mechint.cli import main
-
     out = tmp_path_factory.mktemp("cli") / "seeds"
     settings = [part for text in (*TRAIN, *KEPT) for part in ("--set", text)]
-    arguments = ["train", "modular-arithmetic", *settings, "--seeds", "0:3", "--out", str(out)]
-    assert CliRunner().invoke(main, arguments).exit_code == 0
+    arguments = ("train", "modular-arithmetic", *settings, "--seeds", "0:3", "--out", out)
+    assert invoke(*arguments).exit_code == 0
     return out
+
+
+def write_run(run: Path, seed: int, size: int, accuracy: float, **parameters: str) -> None:
+    """What a table reads of a run of this size."""
+    run.mkdir(parents=True)
+    task, model = {"name": "x", "parameters": parameters}, {"d_model": size}
+    config = {"task": task, "model": model, "train": {"seed": seed}}
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "test.accuracy": accuracy}) + "\n")
 
 
 def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> None:
@@ -104,11 +109,7 @@ def test_where_along_a_size_the_task_is_learned(
     for size in (8, 16, 32, 64):
         for seed in range(2):
             run = tmp_path / "sweep" / f"{size}-{seed}"
-            run.mkdir(parents=True)
-            config = {"task": {"name": "x", "parameters": {}}, "model": {"d_model": size}}
-            (run / "config.json").write_text(json.dumps(config | {"train": {"seed": seed}}))
-            row = {"step": 1, "test.accuracy": float(size > learned)}
-            (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+            write_run(run, seed, size, float(size > learned))
     asked = ("table", tmp_path / "sweep", "--transition", "d_model")
     found = json.loads(mechint(*asked, "--json").stdout)["transition"]
     assert found["over"] == "d_model" and float(found["low"]) <= float(found["at"])
@@ -125,12 +126,7 @@ def test_the_factor_between_two_settings_is_that_of_fishers_test(
         for size in (4, 8, 16, 32):
             for seed in range(6):
                 run = tmp_path / "sweep" / f"{name}-{size}-{seed}"
-                run.mkdir(parents=True)
-                task = {"name": "x", "parameters": {"operation": name}}
-                config = {"task": task, "model": {"d_model": size}, "train": {"seed": seed}}
-                (run / "config.json").write_text(json.dumps(config))
-                row = {"step": 1, "test.accuracy": float(size >= learned)}
-                (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+                write_run(run, seed, size, float(size >= learned), operation=name)
     asked = ("table", tmp_path / "sweep", "--transition", "d_model", "--by", "operation")
     (found,) = json.loads(mechint(*asked, "--ratio", "2", "--json").stdout)["factors"]
     assert (found["first"], found["second"], found["verdict"]) == ("ADD", "MAX", "yes")

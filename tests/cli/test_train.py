@@ -65,13 +65,18 @@ def test_the_default_place_depends_on_the_settings(
     assert len(list((tmp_path / "runs").glob("modular-arithmetic-*/ckpt.pt"))) == 2
 
 
+@pytest.fixture
+def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
+    monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})
+
+
+@pytest.mark.usefixtures("small_demo")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_stopped_in_its_training_says_nothing_of_the_model(
     mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
-    monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})
     monkeypatch.setattr(demo, "report_demo", lambda *_, **__: pytest.fail("it was analyzed"))
     evaluate = Ensemble._evaluate
 
@@ -90,12 +95,8 @@ def test_a_demo_that_is_stopped_in_its_training_says_nothing_of_the_model(
 
 
 @pytest.mark.full
-def test_the_demo_from_nothing_to_a_report(
-    mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
-    monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_from_nothing_to_a_report(mechint: Command, tmp_path: Path) -> None:
     result = mechint("demo")
     assert result.exit_code == 0, result.output
     assert f"report: {tmp_path / 'report.html'}" in result.stdout

@@ -16,7 +16,7 @@ from mechint.cli.explain import explain
 from mechint.cli.verify import call_of, differences
 from mechint.registry import PROBES
 from mechint.registry.plugins import PLUGINS
-from tests.cli.conftest import Command, one_line
+from tests.cli.conftest import Command, invoke, one_line
 
 PLUGIN = """
 import mechint
@@ -30,17 +30,13 @@ def length_here(subject):
 @pytest.fixture(scope="module")
 def made(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the commands print on one model, with a plug-in's probe beside one of ours."""
-    from click.testing import CliRunner
-
-    from mechint.cli import main
-
     before = os.environ.get(PLUGINS)
     place = tmp_path_factory.mktemp("verify")
     (place / "mine_to_verify.py").write_text(PLUGIN)
     plugin = f"{place / 'mine_to_verify.py'}:length_here"
 
     def said(*words: object) -> Any:
-        done = CliRunner().invoke(main, [*map(str, words), str(planted)])
+        done = invoke(*words, planted)
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 

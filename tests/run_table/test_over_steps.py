@@ -17,7 +17,7 @@ import mechint
 import tasks
 from mechint.errors import DataError, UnknownNameError
 from mechint.report import render
-from mechint.run_table.dynamics import emergence_times, transition
+from mechint.run_table.dynamics import emergence_times
 from mechint.run_table.page import page_of_table, spaced_logarithmically
 from mechint.run_table.table import Entry
 
@@ -163,11 +163,6 @@ def test_a_level_that_is_reached_and_kept_is_passed() -> None:
     assert emergence_times(rows, "x", 0.5)[0].step == 2
     falls = [row | {"x": -row["x"]} for row in rows]
     assert emergence_times(falls, "x", -0.5, falling=True)[0].step == 2
-
-
-def test_transition_over_sizes() -> None:
-    rows = [{"size": size, "test.accuracy": float(size >= 64)} for size in (8, 16, 32, 64, 128)]
-    assert 32 < transition(rows, "size").at(0.5) < 64
 
 
 def test_unknown_columns_are_named() -> None:
