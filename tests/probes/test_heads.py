@@ -176,7 +176,7 @@ def test_heads_that_move_nothing_are_named_with_what_all_move() -> None:
 
 
 def test_few_pairs_decide_nothing(tmp_path: Path) -> None:
-    result = probes.run("heads", mixed(tmp_path, (6,), pairs=4), null_samples=999)
+    result = probes.run("heads", mixed((6,), pairs=4), null_samples=999)
     assert result.verdict == "unclear" and not result.lead
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from mechint.subject import Subject
 VOCABULARY = 12
 
 
-def mixed(folder: Path, lengths: tuple[int, ...] = (3, 4, 6), pairs: int = 5) -> Subject:
+def mixed(lengths: tuple[int, ...] = (3, 4, 6), pairs: int = 5) -> Subject:
     """Pairs of prompts that differ in their second token, `pairs` of each length, answered by what
     the model says: a random one of two layers.
     """
@@ -37,7 +35,7 @@ def mixed(folder: Path, lengths: tuple[int, ...] = (3, 4, 6), pairs: int = 5) ->
         model.get_parameter("unembed.W_U").mul_(4)
         for layer in range(2):
             model.get_parameter(f"blocks.{layer}.attn.W_O").mul_(4)
-    generator, lines, seen = np.random.default_rng(0), list[str](), set[tuple[int, ...]]()
+    generator, rows, seen = np.random.default_rng(0), list[object](), set[tuple[int, ...]]()
 
     def answered(prompt: list[int]) -> dict[str, object]:
         with torch.no_grad():
@@ -53,11 +51,9 @@ def mixed(folder: Path, lengths: tuple[int, ...] = (3, 4, 6), pairs: int = 5) ->
             if one["answer"] == two["answer"] or seen & {tuple(base), tuple(other)}:
                 continue
             seen |= {tuple(base), tuple(other)}
-            lines.append(json.dumps(one | {"counterfactual": two}))
+            rows.append(one | {"counterfactual": two})
             kept += 1
-    file = folder / "mixed.jsonl"
-    file.write_text("\n".join(lines))
-    return Subject(model, Prompts(path=str(file), vocab_size=VOCABULARY))
+    return Subject(model, Prompts.of(rows, None, VOCABULARY, max(lengths)))
 
 
 def refilled(subject: Subject) -> Subject:

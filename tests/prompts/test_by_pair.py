@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,9 +26,9 @@ EVEN, ODD, SAID = 16, 17, 18
 """Answers to prompts that begin with an even and an odd token, and what the model says above."""
 
 
-def asked(folder: Path, *, wrong: bool = False) -> Subject:
+def asked(*, wrong: bool = False, variables: bool = False) -> Subject:
     """A model of one layer that puts `EVEN` or `ODD` right, above the other, and `SAID` above
-    both; `wrong`: the other way round.
+    both; `wrong`: the other way round; `variables`: prompts say the parity of their first token.
     """
     config = ModelConfig(d_model=16, n_heads=1, n_ctx=2, d_vocab=19, d_vocab_out=19, attn_only=True)
     model = HookedTransformer(config)
@@ -42,24 +42,18 @@ def asked(folder: Path, *, wrong: bool = False) -> Subject:
         model.get_parameter("blocks.0.attn.W_O")[0, 0, 1] = 1
         out[1, EVEN], out[1, ODD] = 1, -1
         model.get_parameter("unembed.b_U")[SAID] = 9
-    rows = [
-        {
-            "prompt": [even, SAID],
-            "answer": EVEN,
-            "counterfactual": {"prompt": [odd, SAID], "answer": ODD},
-        }
-        for even in range(0, 16, 2)
-        for odd in range(1, 16, 2)
-    ]
-    file = folder / "pairs.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)))
-    return Subject(model, Prompts(path=str(file), vocab_size=19))
+
+    def row(first: int) -> dict[str, Any]:
+        said = {"variables": {"parity": ("even", "odd")[first % 2]}} if variables else {}
+        return {"prompt": [first, SAID], "answer": ODD if first % 2 else EVEN, **said}
+
+    pairs = itertools.product(range(0, 16, 2), range(1, 16, 2))
+    rows = [row(even) | {"counterfactual": row(odd)} for even, odd in pairs]
+    return Subject(model, Prompts.of(rows, None, 19, 2))
 
 
-def test_an_answer_above_the_other_of_its_pair_is_right_whatever_is_said_first(
-    tmp_path: Path,
-) -> None:
-    subject = asked(tmp_path)
+def test_an_answer_above_the_other_of_its_pair_is_right_whatever_is_said_first() -> None:
+    subject = asked()
     found = measure_performance(subject, None)
     assert found is not None
     assert (found.accuracy["next token"], found.top_1) == (1.0, 0.0)
@@ -82,9 +76,9 @@ def test_an_answer_above_the_other_of_its_pair_is_right_whatever_is_said_first(
 
 
 def test_pairs_the_wrong_way_round_are_at_chance_and_nothing_is_patched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    subject = asked(tmp_path, wrong=True)
+    subject = asked(wrong=True)
     found = measure_performance(subject, None)
     assert found is not None
     assert found.at_chance == ["next token"]
@@ -100,18 +94,18 @@ def test_pairs_the_wrong_way_round_are_at_chance_and_nothing_is_patched(
         assert finding.verdict == "unclear"
 
 
-def test_patching_decides_where_the_model_answers_by_pair_alone(tmp_path: Path) -> None:
-    result = probes.run("patching", asked(tmp_path), components=("head",), null_samples=199)
+def test_patching_decides_where_the_model_answers_by_pair_alone() -> None:
+    result = probes.run("patching", asked(), components=("head",), null_samples=199)
     assert result.findings[0].verdict == "yes"
     assert result.metrics["component"] == "L0H0 @ 1"
 
 
 @pytest.mark.parametrize("resumes", [True, False])
 def test_what_is_read_of_each_forward_is_what_its_logits_give(
-    tmp_path: Path, resumes: bool
+    resumes: bool,
 ) -> None:
     """No more logits are kept than one forward makes, and it gives the same numbers."""
-    subject = mixed(tmp_path, (6,))
+    subject = mixed((6,))
     model, data = subject.model, subject.data
     sites = [
         Zero(Site.head(layer, head, pos)) for layer in (0, 1) for head in (0, 1) for pos in (1, 5)
@@ -131,9 +125,9 @@ def test_what_is_read_of_each_forward_is_what_its_logits_give(
     assert max(sizes[1:]) < len(sites) * len(data.tokens)
 
 
-def test_the_lens_shows_difference_and_rank_by_depth(tmp_path: Path) -> None:
+def test_the_lens_shows_difference_and_rank_by_depth() -> None:
     """Before attention nothing of the prompt is at its end; afterwards the model's own numbers."""
-    subject = asked(tmp_path)
+    subject = asked()
     result = probes.run("lens", subject)
     columns = result.tables["lens"].columns
     margins, logits = subject.margins, subject.logits()

@@ -4,9 +4,7 @@ knows its prompts one by one is not taken for one that holds what they share.
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +34,7 @@ SEARCH |= {"pairs": 300, "held_out": 90, "null_samples": 99}
 
 
 def subject_of(
-    folder: Path, rows: torch.Tensor, readout: torch.Tensor, answers: list[int], links: str
+    rows: torch.Tensor, readout: torch.Tensor, answers: list[int], links: str
 ) -> Subject:
     """Prompts of one token each, embedded as `rows` (prompt, d_model), whose answers (logits) are
     read by `readout` (d_model, answer), and nothing between. links: "pairs", prompts 0 and 1, 2 and
@@ -48,9 +46,7 @@ def subject_of(
         return {"prompt": [index % n], "answer": n + answers[index % n]}
 
     linked = range(0, n, 2) if links == "pairs" else range(n)
-    file = folder / "prompts.jsonl"
-    lines = [row(index) | {"counterfactual": row(index + 1)} for index in linked]
-    file.write_text("\n".join(map(json.dumps, lines)))
+    pairs = [row(index) | {"counterfactual": row(index + 1)} for index in linked]
     shape = {"n_layers": 1, "n_heads": 1, "d_mlp": 4, "n_ctx": 1}
     model = HookedTransformer(
         ModelConfig(**shape, d_model=width, d_vocab=d_vocab, d_vocab_out=d_vocab), seed=0
@@ -60,12 +56,12 @@ def subject_of(
             weight.zero_()
         model.get_parameter("embed.W_E")[:n] = rows
         model.get_parameter("unembed.W_U")[:, n:] = readout
-    subject = Subject(model, Prompts(path=str(file), vocab_size=d_vocab))
+    subject = Subject(model, Prompts.of(pairs, None, d_vocab, 1))
     assert subject.accuracy() == {"next token": 1.0}
     return subject
 
 
-def one_by_one(folder: Path, of: str, links: str = "pairs", n: int = N) -> Subject:
+def one_by_one(of: str, links: str = "pairs", n: int = N) -> Subject:
     """A model without any direction that prompts share: every prompt, or every prompt and its
     counterfactual, has a direction of its own, from which its own answer is read.
     """
@@ -74,10 +70,10 @@ def one_by_one(folder: Path, of: str, links: str = "pairs", n: int = N) -> Subje
         rows[:, :n] = torch.eye(n)
     else:
         rows[torch.arange(n), torch.arange(n) // 2] = 1 - 2.0 * (torch.arange(n) % 2)
-    return subject_of(folder, rows, 10 * rows.T, list(range(n)), links)
+    return subject_of(rows, 10 * rows.T, list(range(n)), links)
 
 
-def shared(folder: Path, n: int = 60) -> Subject:
+def shared(n: int = 60) -> Subject:
     """Answers stand in six directions that all prompts share; beside them every prompt has one of
     its own, which nothing reads.
     """
@@ -85,7 +81,7 @@ def shared(folder: Path, n: int = 60) -> Subject:
     rows = torch.zeros(n, 128)
     rows[torch.arange(n), torch.tensor(answers)] = 2
     rows[torch.arange(n), 6 + torch.arange(n)] = 1
-    return subject_of(folder, rows, 10 * torch.eye(128)[:, :6], answers, "pairs")
+    return subject_of(rows, 10 * torch.eye(128)[:, :6], answers, "pairs")
 
 
 def prompts_in(subject: Subject, pairs: Pairs) -> set[int]:
@@ -96,8 +92,8 @@ def prompts_in(subject: Subject, pairs: Pairs) -> set[int]:
 # --- which prompts -------------------------------------------------------------------------------
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
-def test_no_prompt_of_a_held_out_pair_is_in_a_training_pair(tmp_path: Path, seed: int) -> None:
-    subject = one_by_one(tmp_path, "prompt")
+def test_no_prompt_of_a_held_out_pair_is_in_a_training_pair(seed: int) -> None:
+    subject = one_by_one("prompt")
     variable = choose_variable(subject.task, "prompt")
     drawn = draw_pairs(subject, variable, 300, 90, seed, True)
     trained, held_out = prompts_in(subject, drawn.train), prompts_in(subject, drawn.test)
@@ -150,11 +146,11 @@ def test_sides_are_a_partition_that_cuts_no_link_where_it_is_apart(
 # --- what a subspace that learned prompts one by one is worth ------------------------------------
 @pytest.mark.full
 @pytest.mark.parametrize("of", ["prompt", "counterfactuals"])
-def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> None:
+def test_prompts_learned_one_by_one_are_not_found(of: str) -> None:
     """Twenty dimensions hold all prompts that are trained on and none that is held out; held out by
     pair alone, as many as there are prompts hold every one.
     """
-    subject = one_by_one(tmp_path, of)
+    subject = one_by_one(of)
     result = probes.run("das", subject, **SEARCH, dimensions=(20,))
     (trained,) = result.tables["sweep"].columns["iia_train"]
     assert trained == 1.0 and result.metrics["iia_full_swap"] == 1.0
@@ -172,17 +168,17 @@ def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> No
 
 
 @pytest.mark.full
-def test_what_prompts_share_is_found(tmp_path: Path) -> None:
+def test_what_prompts_share_is_found() -> None:
     """Answers are held against the other of their pair, which a search in an untrained model meets
     in half of the pairs: 20 tell it from one that meets all, 10 do not.
     """
     search = SEARCH | {"dimensions": (5, 6)}
-    result = probes.run("das", shared(tmp_path, n=120), **search)
+    result = probes.run("das", shared(n=120), **search)
     assert result.verdict == "yes", result.finding
     assert result.metrics["iia"] == 1.0 and result.metrics["inputs_unseen"] == 1.0
     for name in ("iia_above_arbitrary", "iia_above_untrained"):
         assert "corrected for 20 pairs that share no example" in result.null[name].how
-    few = probes.run("das", shared(tmp_path), **search)
+    few = probes.run("das", shared(), **search)
     assert few.metrics["iia"] == 1.0 and few.metrics["iia_untrained"] >= 0.5
     assert few.verdict == "unclear" and "give more examples" in few.findings[0].reason
 
@@ -190,9 +186,9 @@ def test_what_prompts_share_is_found(tmp_path: Path) -> None:
 # --- circuits -------------------------------------------------------------------------------------
 @pytest.mark.full
 @pytest.mark.parametrize("ablation", ["mean", "counterfactual"])
-def test_a_circuit_of_prompts_is_judged_on_others(tmp_path: Path, ablation: str) -> None:
+def test_a_circuit_of_prompts_is_judged_on_others(ablation: str) -> None:
     """It was judged on all prompts of the file, called the possible ones, its own among them."""
-    subject = mixed(tmp_path, (3,), 8)
+    subject = mixed((3,), 8)
     search: dict[str, Any] = {"ablation": ablation, "method": "eap", "null_samples": 99}
     result = probes.run("circuits", subject, **search, threshold=0.5)
     assert not result.metrics["all_inputs"]
@@ -208,20 +204,20 @@ def test_a_circuit_of_prompts_is_judged_on_others(tmp_path: Path, ablation: str)
 
 
 # --- too few prompts, or all of them joined -------------------------------------------------------
-def test_few_held_out_prompts_abstain(tmp_path: Path) -> None:
-    subject = one_by_one(tmp_path, "prompt", n=12)
+def test_few_held_out_prompts_abstain() -> None:
+    subject = one_by_one("prompt", n=12)
     few = SEARCH | {"pairs": 40, "held_out": 12, "steps": 2}
     result = probes.run("das", subject, **few, dimensions=(1,))
     assert result.verdict == "unclear"
     assert result.metrics["examples_held_out"] == 4
 
 
-def test_as_many_pairs_are_used_as_prompts_make(tmp_path: Path) -> None:
-    subject = one_by_one(tmp_path, "prompt", n=12)
+def test_as_many_pairs_are_used_as_prompts_make() -> None:
+    subject = one_by_one("prompt", n=12)
     variable = choose_variable(subject.task, "prompt")
     drawn = draw_pairs(subject, variable, 57, 13, 0, False)
     assert (len(drawn.train), len(drawn.test)) == (56, 12)
-    tiny = one_by_one(tmp_path, "prompt", n=2)
+    tiny = one_by_one("prompt", n=2)
     with pytest.raises(DataError, match="give it more examples"):
         probes.run("das", tiny, pairs=2, held_out=2)
     four = subject.data[:4]
@@ -229,8 +225,8 @@ def test_as_many_pairs_are_used_as_prompts_make(tmp_path: Path) -> None:
         draw(subject, variable, 13, 0, among=four)
 
 
-def test_counterfactuals_that_join_all_prompts_are_said_to_be_cut(tmp_path: Path) -> None:
-    subject = one_by_one(tmp_path, "prompt", "ring")
+def test_counterfactuals_that_join_all_prompts_are_said_to_be_cut() -> None:
+    subject = one_by_one("prompt", "ring")
     variable = choose_variable(subject.task, "prompt")
     drawn = draw_pairs(subject, variable, 300, 90, 0, True)
     assert not drawn.apart and drawn.unseen == 1.0 and drawn.examples == 10

@@ -26,8 +26,8 @@ from tests.prompts.mixed import mixed, refilled
 
 
 @pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return mixed(tmp_path_factory.mktemp("mixed"))
+def subject() -> Subject:
+    return mixed()
 
 
 def own(subject: Subject) -> torch.Tensor:

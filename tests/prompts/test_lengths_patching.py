@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ KINDS = ("resid_pre", "attention", "head", "mlp")
 
 
 @pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    return mixed(tmp_path_factory.mktemp("mixed"))
+def subject() -> Subject:
+    return mixed()
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +106,9 @@ def test_chunks_do_not_change_what_is_patched(subject: Subject, result: ProbeRes
     )
 
 
-def test_positions_that_few_pairs_have_are_left_out(tmp_path: Path) -> None:
+def test_positions_that_few_pairs_have_are_left_out() -> None:
     """Two pairs each of 3 and 6 tokens: up to four say nothing of the three positions before."""
-    subject = mixed(tmp_path, (3, 3, 6), 2)
+    subject = mixed((3, 3, 6), 2)
     result = probes.patching(subject, only_correct=False, null_samples=99)
     columns = result.tables["components"].columns
     assert set(columns["pos"]) == {"answer-2", "answer-1", "answer"}

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
 import mechint
 import probes
-from mechint.cli import main
 from mechint.errors import CheckpointError, DataError, NotApplicableError
 from mechint.planted import modular_addition
 from mechint.prompts import Prompts
 from mechint.subject.counterfactuals import choose_variable, draw
 from mechint.task import IGNORE
 from probes._das.search import count_pairs
+from tests.cli.conftest import invoke
 
 CAPITALS = {
     "France": "Paris",
@@ -99,13 +98,6 @@ def row(country: str) -> dict[str, str]:
     return {"prompt": sentence(country), "answer": f" {CAPITALS[country]}"}
 
 
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(main, ["analyze", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
 # --- what is read ---------------------------------------------------------------------------------
 def test_every_token_of_a_text_is_asked_for(gpt2: Path, texts: Path) -> None:
     subject = mechint.load(gpt2, data=texts)
@@ -143,9 +135,8 @@ def test_token_ids_need_no_tokenizer(gpt2: Path, tmp_path: Path) -> None:
     bare.mkdir()
     for name in ("config.json", "model.safetensors"):
         (bare / name).write_bytes((gpt2 / name).read_bytes())
-    file = tmp_path / "ids.jsonl"
-    file.write_text('{"prompt": [1, 2, 3, 5, 4], "answer": 11}\n{"prompt": [1, 2], "answer": 3}\n')
-    subject = mechint.load(bare, data=file)
+    rows = [{"prompt": [1, 2, 3, 5, 4], "answer": 11}, {"prompt": [1, 2], "answer": 3}]
+    subject = mechint.load(bare, data=rows)
     assert subject.accuracy() == {"next token": 1.0}
     assert subject.answer_positions.tolist() == [4, 1]
 
@@ -176,7 +167,7 @@ def test_which_prompt_it_is_cannot_be_learned_from_other_prompts(gpt2: Path, pai
 def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ("--probe", "attention,lens,norms,patching", "--set", "norms.null_models=19")
-    result = run(gpt2, "--data", pairs, *asked, "--out", page)
+    result = invoke("analyze", gpt2, "--data", pairs, *asked, "--out", page)
     assert result.exit_code == 0, result.output
     assert "chance 50.0%" in result.stdout
     text = page.read_text(encoding="utf-8")
@@ -189,7 +180,7 @@ def test_chance_of_one_prompt_is_zero(gpt2: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.jsonl"
     file.write_text(json.dumps(row("France")))
     assert str(mechint.load(gpt2, data=file).chance["next token"].loss) == "0.0"
-    result = run(gpt2, "--data", file, "--probe", "attention")
+    result = invoke("analyze", gpt2, "--data", file, "--probe", "attention")
     assert "nats (chance 0)" in result.stdout, result.output
 
 
@@ -213,17 +204,16 @@ def test_das_uses_the_pairs_that_a_file_makes(gpt2: Path, pairs: Path) -> None:
     assert result.verdict == "unclear"
 
 
-def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: Path) -> None:
+def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path) -> None:
     """A user's language model is not trained further."""
-    file, names = tmp_path / "wrong.jsonl", list(CAPITALS)
+    names = list(CAPITALS)
     wrong = [
         {"prompt": sentence(one), "answer": f" {CAPITALS[other]}"}
         for pair in zip(names[::2], names[1::2], strict=True)
         for one, other in (pair, pair[::-1])
     ]
     rows = [one | {"counterfactual": two} for one, two in zip(wrong[::2], wrong[1::2], strict=True)]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    subject = mechint.load(gpt2, data=file)
+    subject = mechint.load(gpt2, data=rows)
     small = {"pairs": 8, "held_out": 2}
     for name, settings in (("patching", {}), ("attribution", {}), ("das", small)):
         with pytest.raises(
@@ -232,13 +222,11 @@ def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: 
             probes.run(name, subject, **settings)
 
 
-def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> None:
+def test_what_fills_short_prompts_is_a_token_of_the_model() -> None:
     """One that makes no two prompts the same, where every token ends a prompt."""
-    file = tmp_path / "ids.jsonl"
     given = [([0, 1, 0], 1), ([0, 1], 2), ([1, 2], 0)]
     rows = [{"prompt": prompt, "answer": answer} for prompt, answer in given]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    task = Prompts(path=str(file), vocab_size=3)
+    task = Prompts.of(rows, None, 3, 3)
     data = task.examples()
     assert int(data.tokens.max()) < 3 and len(data.tokens.unique(dim=0)) == 3
     assert data.lengths is not None
@@ -248,9 +236,9 @@ def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> Non
         assert data.targets[index, len(prompt) - 1] == answer
         again = task.batch_of(data.tokens[index : index + 1])
         assert torch.equal(again.targets, data.targets[index : index + 1])
-    file.write_text('{"prompt": [0], "answer": 0}\n{"prompt": [0, 0], "answer": 0}\n')
+    rows = [{"prompt": [0] * length, "answer": 0} for length in (1, 2)]
     with pytest.raises(DataError, match="1 token fills the shorter prompts, two become the same"):
-        Prompts(path=str(file), vocab_size=1).examples()
+        Prompts.of(rows, None, 1, 2).examples()
 
 
 def test_prompts_without_an_answer_have_the_models_own(gpt2: Path) -> None:
@@ -388,7 +376,7 @@ def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path
         ((gpt2, "--data", texts, "--probe", "patching"), "counterfactual"),
     ]
     for arguments, expected in cases:
-        result = run(*arguments)
+        result = invoke("analyze", *arguments)
         (line,) = result.stderr.splitlines()
         assert result.exit_code == 2 and expected in line, (arguments, result.stderr)
 
