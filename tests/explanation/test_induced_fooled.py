@@ -116,16 +116,16 @@ def falling(draw: np.random.Generator) -> list[int]:
 
 CASES: dict[str, tuple[Callable[[], HookedTransformer], Draw, str]] = {
     "random answers to pairs": (
-        lambda: build(N, CTX, (0, 2), lambda a, b: TABLE[a][b]), numbers, "TABLE"
+        lambda: build(N, CTX, (0, 2), lambda a, b: TABLE[a][b]), numbers, "a table of 64 rows"
     ),
     "one in eight is answered by another place": (
-        lambda: build(N, CTX, (0, 2), lambda a, b: b if a == 5 else a), numbers, "TABLE"
+        lambda: build(N, CTX, (0, 2), lambda a, b: b if a == 5 else a), numbers, "a table of 64 rows"
     ),
     "a sum on the pairs that are asked": (
-        lambda: build(N, CTX, (0, 2), table), sums_alone, "TABLE"
+        lambda: build(N, CTX, (0, 2), table), sums_alone, "a table of"
     ),
     "a product of one that tells the other": (
-        lambda: build(N, CTX, (0, 1), lambda a, b: (a * b) % N), tied(1, 0, 1), "TABLE"
+        lambda: build(N, CTX, (0, 1), lambda a, b: (a * b) % N), tied(1, 0, 1), "a table of"
     ),
     "the first, mostly the largest": (lambda: build(N, CTX, (0,)), mostly_falling, "answer = t[0]"),
     "the last, which the first equals": (
