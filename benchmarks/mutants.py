@@ -278,13 +278,13 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
     (
         "mechint/explanation/checks/parts.py",
         "faithfulness is asked of what does not settle the answer",
-        "if not parts or not settles(bench, variables_of(level)):",
+        "if not parts or not settles(bench, collect_variables(level)):",
         "if not parts:",
     ),
     (
         "mechint/explanation/checks/parts.py",
         "faithfulness tests every part of its depth",
-        "of = told_of(bench, exchange, parts, fits, needed)",
+        "of = find_tested(bench, exchange, parts, fits, needed)",
         "of = tuple(map(str, parts))",
     ),
     # logits, attention

@@ -24,7 +24,7 @@ from mechint.explanation.checks.parts import (
     faithfulness,
     interchanges,
 )
-from mechint.explanation.checks.words import untold_word
+from mechint.explanation.checks.words import find_untold_word
 from mechint.explanation.claims import explanation_of
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.followed import with_one_followed
@@ -91,7 +91,7 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
     if (reason := bench.skill.reason) and not (bench.constant or bench.whole):
         return unaudited(bench, explanation, "refused", reason)
     if program is None:
-        return held_to_classes(bench, judge(bench, explanation, tests_of_parts(bench, explanation)))
+        return require_classes(bench, judge(bench, explanation, tests_of_parts(bench, explanation)))
     if program.otherwise is not None:
         return audit_of_branches(bench, explanation, program)
     sources = Sources(bench.subject, bench.judged)
@@ -99,9 +99,9 @@ def audit_on(bench: Bench, explanation: Explanation) -> Audit:
         said = "the answer sees one token, and any answer is a table of it"
         return unaudited(bench, explanation, "untested", said)
     tests = source_tests(sources, program, bench.seed, bench.whole)
-    found = held_to_classes(bench, judge(bench, explanation, tests))
+    found = require_classes(bench, judge(bench, explanation, tests))
     if found.standing in STANDS:
-        said = unshown_part(program, tests) or untold_word(sources, program, bench.seed)
+        said = find_unshown_part(program, tests) or find_untold_word(sources, program, bench.seed)
         if said:
             return dataclasses.replace(found, standing="untested", reason=said)
     unknown = next(iter(program.ambiguous.values()), "")
@@ -139,13 +139,13 @@ def tests_of_parts(bench: Bench, explanation: Explanation) -> list[Test]:
     return tests
 
 
-def held_to_classes(bench: Bench, found: Audit) -> Audit:
+def require_classes(bench: Bench, found: Audit) -> Audit:
     """The audit, incomplete where it would stand and a class of inputs fails."""
-    said = failing_class_of(bench, found.explanation) if found.standing in STANDS else ""
+    said = find_failing_class(bench, found.explanation) if found.standing in STANDS else ""
     return dataclasses.replace(found, standing="incomplete", reason=said) if said else found
 
 
-def failing_class_of(bench: Bench, explanation: Explanation) -> str:
+def find_failing_class(bench: Bench, explanation: Explanation) -> str:
     """The class of inputs, of both halves, whose answers are not those of a program over sources,
     of the logits that are read off features, or of a task's program, in words; of one output that
     the program computes.
@@ -166,7 +166,7 @@ def failing_class_of(bench: Bench, explanation: Explanation) -> str:
         answers = program_answers(bench, rows, features[-1] if features else None)
         right = answers == own
     said = failing_class(right, {**classes, "the model's answer {}": own}, least)
-    return said or clear_errors(logits, right, answers)
+    return said or count_clear_errors(logits, right, answers)
 
 
 def audit_of_branches(bench: Bench, explanation: Explanation, program: SourceProgram) -> Audit:
@@ -196,10 +196,10 @@ def audit_of_branches(bench: Bench, explanation: Explanation, program: SourcePro
     worst = max(audits, key=lambda one: ORDER.index(one.standing))
     found = judge(bench, explanation, [test for one in audits for test in one.tests])
     found = dataclasses.replace(found, standing=worst.standing, reason=worst.reason)
-    return held_to_classes(bench, found)
+    return require_classes(bench, found)
 
 
-def unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
+def find_unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
     """The variables that no interchange, and where it is all, no ablation shows their sources to
     bring, in words; "" where there are none.
     """
@@ -217,7 +217,7 @@ def unshown_part(program: SourceProgram, tests: Sequence[Test]) -> str:
     return ""
 
 
-def clear_errors(
+def count_clear_errors(
     logits: Float[Tensor, "n answer"], right: Bool[Tensor, " n"], answers: Int[Tensor, " n"]
 ) -> str:
     """The number of inputs that the model answers otherwise by a clear margin, in words; "" where

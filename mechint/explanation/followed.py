@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mechint.decide.words import STANDS
-from mechint.explanation.checks.parts import exchanging, levels, variables_of
+from mechint.explanation.checks.parts import collect_variables, exchanging, levels
 from mechint.explanation.explanation import Explanation
 from mechint.explanation.measure import Bench
 from mechint.explanation.source_program import SourceProgram
@@ -75,7 +75,7 @@ def follow_parts(bench: Bench, explanation: Explanation, task: Task) -> Followed
     it when a variable of the first depth comes from another input; {} where there is none.
     """
     first, *_ = [*levels(explanation), []]
-    name = next((name for name in explanation.held if name in variables_of(first)), "")
+    name = next((name for name in explanation.held if name in collect_variables(first)), "")
     parts = [part for part in first if name in part.variables]
     if not parts:
         return {}

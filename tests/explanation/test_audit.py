@@ -14,9 +14,9 @@ from mechint.explanation._audit import (
     audit_of_branches,
     audit_on,
     carried,
-    clear_errors,
-    failing_class_of,
-    unshown_part,
+    count_clear_errors,
+    find_failing_class,
+    find_unshown_part,
 )
 from mechint.explanation.functions import Function, ProgramVariable
 from mechint.explanation.measure import MIN_INPUTS
@@ -107,13 +107,13 @@ def test_a_program_of_a_task_that_fails_a_class_is_incomplete() -> None:
         assert ("0 of 25 inputs with a == 3" in found.reason) == bool(odd)
     odd, bench = 1, stub(answer, 25)
     plain = explanation_of(part("sum"))
-    assert failing_class_of(bench, plain) != ""
+    assert find_failing_class(bench, plain) != ""
     unnamed = stub(lambda own, edits: (own["sum"] + ((own["a"] + own["sum"]) % 25 == 3)) % 25, 25)
-    assert "25 of 625 inputs are clearly" in failing_class_of(unnamed, plain)
+    assert "25 of 625 inputs are clearly" in find_failing_class(unnamed, plain)
     none = Program("none", bench.program.steps, ((None,),))
-    assert failing_class_of(bench.under(none), plain) == ""  # it gives no answer
+    assert find_failing_class(bench.under(none), plain) == ""  # it gives no answer
     bench.__dict__["slices"] = [slice(0, 3), slice(3, 25)]
-    assert failing_class_of(bench, plain) == ""
+    assert find_failing_class(bench, plain) == ""
     still = stub(lambda own, edits: (own["sum"] + (own["a"] == 3)) % 25, 25)
     found = audit_on(still, Explanation("e", still.program, (part("sum"),)))
     assert found.standing == "wrong" and "a == 3" not in found.reason
@@ -125,13 +125,18 @@ def sourced(monkeypatch: pytest.MonkeyPatch) -> Any:
     functions that judge it besides say may be given.
     """
 
-    def made(*standings: str, ambiguous: str = "", **said: str) -> Audit:
+    def made(*standings: str, ambiguous: str = "", tables: Any = (), **said: Any) -> Audit:
         claims = [READS, part("a")]
         tests = [record(one, str(claim)) for one, claim in zip(standings, claims, strict=True)]
-        given = {"source_tests": tests, "Sources": None, "failing_class_of": ""}
-        for name, value in (given | {"untold_word": "", "unshown_part": ""} | said).items():
+        given = {"source_tests": tests, "Sources": None, "find_failing_class": ""}
+        for name, value in (
+            given | {"find_untold_word": "", "find_unshown_part": ""} | said
+        ).items():
             monkeypatch.setattr(_audit, name, lambda *_, value=value: value)
-        program: Any = SimpleNamespace(ambiguous={"L0H0": ambiguous}, otherwise=None)
+        function = SimpleNamespace(tables=tables)
+        program: Any = SimpleNamespace(
+            ambiguous={"L0H0": ambiguous}, otherwise=None, function=function
+        )
         return audit_on(bench_of(), explanation_of(*claims, over_sources=program))
 
     return made
@@ -152,11 +157,15 @@ def test_what_the_prompts_do_not_tell_is_the_reason(sourced: Any) -> None:
 
 def test_a_program_that_would_stand_is_held_to_classes_and_words(sourced: Any) -> None:
     """What is wrong anyway has its own reason."""
-    for name in ("failing_class_of", "unshown_part", "untold_word"):
-        whole = "incomplete" if name == "failing_class_of" else "untested"
+    for name in ("find_failing_class", "find_unshown_part", "find_untold_word"):
+        whole = "incomplete" if name == "find_failing_class" else "untested"
         for said, standing in (("stands", whole), ("wrong", "wrong")):
             found = sourced(said, said, **{name: "it"})
             assert found.standing == standing and (found.reason == "it") == (said == "stands")
+    for visible, standing in ((torch.eye(3), "untested"), (torch.ones(3, 2), "stands")):
+        some, tables = SimpleNamespace(visible=visible), {"TABLE": {}}  # of one token any is one
+        assert sourced("stands", "stands", Sources=some, tables=tables).standing == standing
+    assert sourced("stands", "stands", Sources=SimpleNamespace(visible=torch.eye(3))).tests
 
 
 def test_errors_are_told_from_wavering_by_their_margin() -> None:
@@ -167,17 +176,17 @@ def test_errors_are_told_from_wavering_by_their_margin() -> None:
         logits = torch.zeros(n, 3).where(
             torch.arange(3) > 0, right[:, None] * 2 + ~right[:, None] * lead
         )
-        said = clear_errors(logits, right, own + ~right * 1)
+        said = count_clear_errors(logits, right, own + ~right * 1)
         assert said.startswith(f"{number} of 3000") if number else not said
     right, noisy = torch.arange(n) >= 300, torch.stack([torch.full((n,), 1.1), own, own], 1)
     for wavering, said in ((900, True), (901, False)):  # three times as many waver
         noisy[right, 0] = 2.0
         noisy[300 : 300 + wavering, 0] = 0.9
-        assert bool(clear_errors(noisy, right, own + ~right * 1)) == said
+        assert bool(count_clear_errors(noisy, right, own + ~right * 1)) == said
     for wrong, silent in ((9, -1), (10, -1), (10, 3)):  # half of a class of 20; no answer, and none
         right = torch.arange(300) >= wrong
         answers = own[:300].where(right, silent)
-        assert bool(clear_errors(logits[-300:], right, answers)) == (wrong == 10)
+        assert bool(count_clear_errors(logits[-300:], right, answers)) == (wrong == 10)
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -193,11 +202,11 @@ def test_each_variable_is_shown_to_be_brought(alone: bool) -> None:
     others = () if alone else ("part 1",)
     without = replace(record("stands", "part 0", *others), kind="faithfulness")
     first, second = (replace(without, kind="interchange", of=(f"part {i}",)) for i in (0, 1))
-    assert ("t[0]" in unshown_part(program, [without])) == (not alone)
-    assert unshown_part(program, [first, second]) == ""
-    assert alone or "max(t)" in unshown_part(program, [without, first])
+    assert ("t[0]" in find_unshown_part(program, [without])) == (not alone)
+    assert find_unshown_part(program, [first, second]) == ""
+    assert alone or "max(t)" in find_unshown_part(program, [without, first])
     for silent in ({"refutes": True}, {"verdict": "unclear"}, {"kind": "causal scrubbing"}):
-        assert "t[0]" in unshown_part(program, [replace(first, **silent), second])
+        assert "t[0]" in find_unshown_part(program, [replace(first, **silent), second])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +228,7 @@ def test_branches_stand_as_the_worst_of_them_and_on_every_class(
     one = SourceProgram(Inputs(tokens, at, True, N), {}, (), (), function, ())
     program = replace(one, where=Condition(0, (2,)), otherwise=one)
     asked, found = [], [Audit(explanation_of(READS), each, reason=each) for each in (first, second)]
-    monkeypatch.setattr(_audit, "failing_class_of", lambda *given: said)
+    monkeypatch.setattr(_audit, "find_failing_class", lambda *given: said)
     monkeypatch.setattr(_audit, "audit_on", lambda *given: asked.append(given) or found.pop(0))
     made = audit_of_branches(bench, explanation_of(READS), program)
     worst = first if first != "stands" else second

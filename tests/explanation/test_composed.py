@@ -359,10 +359,10 @@ def test_a_word_is_held_on_few_inputs_and_on_changed_prompts(
     given = program(heads={"L0H0": first}, right=lambda tokens, at, own: every >= wrong)
     changed = SimpleNamespace()
     monkeypatch.setattr(words, "rules_for", lambda inputs: [other])
-    monkeypatch.setattr(words, "changed_prompts", lambda *given: [("one repeat more", changed)])
+    monkeypatch.setattr(words, "change_prompts", lambda *given: [("one repeat more", changed)])
     kept = torch.tensor(more.get("kept", 1.0))
     monkeypatch.setattr(
         words, "named_attention", lambda one, *given: kept if one is changed else torch.tensor(1.0)
     )
-    said = words.untold_word(sources, given)
+    said = words.find_untold_word(sources, given)
     assert said.startswith(begins) and bool(said) == bool(begins)

@@ -20,13 +20,13 @@ from mechint.explanation.checks import attention
 from mechint.explanation.checks.attention import (
     FOLLOWS,
     STAYS,
-    apart_from_place,
     copied,
-    other_keys,
+    draw_other_keys,
+    find_apart_from_place,
     route,
 )
 from mechint.explanation.checks.blocks import blocks
-from mechint.explanation.checks.finer import beyond, finer, is_linear, told_apart
+from mechint.explanation.checks.finer import beyond, classify_values, finer, is_linear
 from mechint.explanation.checks.logits import match, program_answers, right_answer
 from mechint.explanation.checks.parts import (
     SETTLING_PAIRS,
@@ -365,7 +365,7 @@ def test_other_keys_are_other_keys() -> None:
     bench = stub()
     every = torch.arange(len(bench.judged))
     for keys in (0 * every, every % 6, 5 * (every % 2)):
-        other = other_keys(bench, keys, torch.full_like(keys, 5))
+        other = draw_other_keys(bench, keys, torch.full_like(keys, 5))
         assert not bool((other == keys).any()) and bool(((other >= 0) & (other <= 5)).all())
     assert 0.55 < float(torch.isin(other, torch.tensor([0, 5])).float().mean())
 
@@ -426,7 +426,7 @@ def test_a_key_is_held_to_inputs_that_tell_it_from_a_place() -> None:
         claim = Route("goes", 0, (0,), larger)
         found, every, apart = route(bench, claim)
         tokens = bench.tokens(bench.judged)
-        several = apart_from_place(bench, claim, larger(tokens, {}))
+        several = find_apart_from_place(bench, claim, larger(tokens, {}))
         assert several is not None and apart.n == int(several.sum()) < every.n == len(tokens)
         assert found.refutes == refutes == (apart.n < 24)
     fixed = Route("goes", 0, (0,), lambda tokens, values: tokens[:, 0] * 0)
@@ -513,7 +513,7 @@ def test_a_site_holds_a_variable_beyond_the_answer() -> None:
             return torch.nn.functional.one_hot(bench.values(rows)[held], N).double()
 
         object.__setattr__(bench, "activation", activation)
-        found = beyond(bench, part("a"), told_apart(bench, "a"))
+        found = beyond(bench, part("a"), classify_values(bench, "a"))
         assert found.value == pytest.approx(value, abs=0.05) and found.standing == standing
         assert found.refutes and found.chance == pytest.approx(1 / N, abs=0.01)
 

@@ -15,7 +15,7 @@ import torch
 import mechint
 from benchmarks.induced import build
 from mechint.explanation import Audit, explain
-from mechint.explanation.checks.words import changed_prompts
+from mechint.explanation.checks.words import change_prompts
 from mechint.explanation.functions import Function, ProgramVariable
 from mechint.explanation.measure import failing_class, is_population
 from mechint.explanation.rules import Inputs, Rule
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Callable[[], HookedTransformer], Draw, str]] = {
         lambda: build(N, CTX, (0, 2), lambda a, b: TABLE[a][b]), numbers, "a table of 64 rows"
     ),
     "one in eight is answered by another place": (
-        lambda: build(N, CTX, (0, 2), lambda a, b: b if a == 5 else a), numbers, "a table of 64 rows"
+        lambda: build(N, CTX, (0, 2), lambda a, b: b if a == 5 else a), numbers, "a table of 64"
     ),
     "a sum on the pairs that are asked": (
         lambda: build(N, CTX, (0, 2), table), sums_alone, "a table of"
@@ -202,7 +202,7 @@ def test_an_equal_token_is_put_behind_the_last_one() -> None:
         Inputs(subject.data.tokens, subject.answer_positions, True, 6),
         {}, (), (), Function("0", lambda values: torch.tensor(0), 1), (),
     )  # fmt: skip
-    words, changed = next(changed_prompts(Sources(subject), program, 0))
+    words, changed = next(change_prompts(Sources(subject), program, 0))
     assert words.startswith("its last token")
     old, new = subject.data.tokens[:, :5], changed.tokens[:, :5]
     own = subject.data.tokens[:, 5:]
@@ -212,7 +212,7 @@ def test_an_equal_token_is_put_behind_the_last_one() -> None:
     weights, lengths = torch.ones_like(subject.data.targets), torch.full((300,), 6)
     for given in (None, lengths):  # and one token more, where the model takes seven
         data = replace(subject.data, weights=weights.float(), lengths=given)
-        *_, (words, changed) = changed_prompts(Sources(subject.with_data(data)), program, 0)
+        *_, (words, changed) = change_prompts(Sources(subject.with_data(data)), program, 0)
         assert words == "one token more" and bool((changed.tokens[:, 6:] == own).all())
         longer = changed.subject.data.lengths
         assert (longer is None) == (given is None) and (longer is None or bool((longer == 7).all()))

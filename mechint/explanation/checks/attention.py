@@ -55,7 +55,7 @@ def route(bench: Bench, claim: Route) -> list[Test]:
         return [replace(told, headline=f"Attention of {claim.where} {depends}.")]
     keys = claim.key(bench.tokens(rows), bench.at_answer(rows)).cpu()
     reached = []
-    for chosen in (keys, other_keys(bench, keys, at)):
+    for chosen in (keys, draw_other_keys(bench, keys, at)):
         hard = own.clone()
         hard[every, heads, at[:, None]] = one_hot_keys(chosen, own)[:, None]
         reached.append(bench.kept(kept(hard), labels))
@@ -65,7 +65,7 @@ def route(bench: Bench, claim: Route) -> list[Test]:
     most = most[most.sum(1).argmin()]
     joint = bench.joint(len(heads))
     asked = [judge_share("path patching", str(claim), of, found, skill, null=null, scope=joint)]
-    apart = apart_from_place(bench, claim, keys)
+    apart = find_apart_from_place(bench, claim, keys)
     if apart is not None:
         asked = [replace(asked[0], refutes=int(apart.sum()) < MIN_INPUTS)]
     ends = {"own {}": tokens[every[:, 0], at], "first {}": tokens[:, 0]}
@@ -91,7 +91,7 @@ def is_most(
     return mass.gather(1, named)[:, 0] > mass.scatter(1, named, -1.0).amax(1)
 
 
-def apart_from_place(
+def find_apart_from_place(
     bench: Bench, claim: Route, keys: Int[Tensor, " n"]
 ) -> Bool[Tensor, " n"] | None:
     """The inputs on which the token at the key is not the one at the place that tells it best,
@@ -149,7 +149,9 @@ def copied(bench: Bench, claim: Copy, sources: Sources) -> list[Test]:
     ]
 
 
-def other_keys(bench: Bench, keys: Int[Tensor, " n"], at: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+def draw_other_keys(
+    bench: Bench, keys: Int[Tensor, " n"], at: Int[Tensor, " n"]
+) -> Int[Tensor, " n"]:
     """The keys of other inputs; where these are the same, another position up to the answer's."""
     other = keys[bench.order("route null", len(keys))]
     draw = torch.from_numpy(rng("explain route null", bench.seed).integers(1, 1 << 30, len(keys)))

@@ -76,7 +76,7 @@ def source_tests(
     found.append(share("causal scrubbing", "what the program reads", parts, same, refutes=True))
     found += moved_key_of(sources, program, seed)
     unknown = program.ambiguous_claims
-    return [of_clear_claims(test, unknown) for test in found] if unknown else found
+    return [keep_clear_claims(test, unknown) for test in found] if unknown else found
 
 
 def constancy(
@@ -94,7 +94,7 @@ def constancy(
     ]
 
 
-def of_clear_claims(test: Test, unknown: Collection[str]) -> Test:
+def keep_clear_claims(test: Test, unknown: Collection[str]) -> Test:
     """The test of the claims that are not among those of which the prompts tell nothing; where no
     other is left it can only refute.
     """
@@ -135,13 +135,12 @@ def together(sources: Sources, names: Collection[str]) -> Scope:
 def faithfulness(sources: Sources, program: SourceProgram, seed: int) -> Test:
     """All that is said not to matter comes from one other input; the null: what is said to."""
     kept = kept_without(sources, program.rest, "judged", seed)
-    used = [source for group in program.groups for source in group.sources]
+    used = list(dict.fromkeys(source for group in program.groups for source in group.sources))
     null = kept_without(sources, used, "judged null", seed)
     measured = Measured(kept.hits, kept.n, null.hits, null.n, kept.chance)
     own = program.inputs.own(sources.tokens, sources.at)
     varies = program.rest != (EMBEDDING,) or len(own.unique()) > 1
-    held = [source for source in sources.names if source not in program.rest]
-    target = f"the output of {', '.join(held)}, all others of another input"
+    target = f"the output of {', '.join(used)}, all others of another input"
     return share(
         "faithfulness",
         target,

@@ -28,7 +28,7 @@ def finer(bench: Bench, parts: Sequence[Part]) -> Iterator[Test]:
     for part in parts:
         if len(part.variables) != 1 or part.variables[0] in bench.answers or part.blocks:
             continue
-        classes = told_apart(bench, part.variables[0])
+        classes = classify_values(bench, part.variables[0])
         found = resolution(bench, part, classes)
         yield found
         if found.verdict != "untested" and is_linear(bench, part):
@@ -47,7 +47,7 @@ def is_linear(bench: Bench, part: Part) -> bool:
     return attention.verdict == "yes"
 
 
-def told_apart(bench: Bench, name: str) -> Int[Tensor, " value"]:
+def classify_values(bench: Bench, name: str) -> Int[Tensor, " value"]:
     """Value of a variable → its class: values are of one class where the answer of no judged input
     differs, whichever of them is set.
     """

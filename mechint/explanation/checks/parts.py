@@ -65,7 +65,7 @@ class Exchange:
 
 def exchange_rest(bench: Bench) -> Exchange:
     """Every judged input filled with the values of another, whose answer differs."""
-    n, rounds = len(bench.judged), rounds_of(bench)
+    n, rounds = len(bench.judged), count_rounds(bench)
     base = torch.cat([bench.judged[bench.order("refill", n, i)] for i in range(rounds)])
     rows = bench.judged.repeat(rounds)
     # of few answers most others are the same, whatever is filled in
@@ -74,7 +74,7 @@ def exchange_rest(bench: Bench) -> Exchange:
     return Exchange(base, rows, bench.values(base), bench.values(rows), labels, differ)
 
 
-def rounds_of(bench: Bench) -> int:
+def count_rounds(bench: Bench) -> int:
     """The number of others that each judged input is paired with."""
     return math.ceil(MIN_PAIRS / len(bench.judged))
 
@@ -83,7 +83,7 @@ def exchanging(bench: Bench, names: Sequence[str], rounds: int | None = None) ->
     """The variables `names` taken from other inputs, and what follows from them, counted where the
     answer changes.
     """
-    rounds = rounds_of(bench) if rounds is None else rounds
+    rounds = count_rounds(bench) if rounds is None else rounds
     base = bench.judged.repeat(rounds)
     own, rows = bench.values(base), bench.sources(names, base)
     source = bench.values(rows)
@@ -102,7 +102,7 @@ def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
     exchange, tests = exchange_rest(bench), list[Test]()
     for level in levels(explanation):
         parts = [part for part in level if part.features is not None]
-        if not parts or not settles(bench, variables_of(level)):
+        if not parts or not settles(bench, collect_variables(level)):
             continue
         null = exchange.of(bench, parts, nulls) if all(str(one) in nulls for one in parts) else None
         found = exchange.of(bench, parts, fits)
@@ -111,10 +111,10 @@ def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
             part
             for part in parts
             if settles(bench, {*part.variables})
-            or not settles(bench, variables_of(one for one in level if one is not part))
+            or not settles(bench, collect_variables(one for one in level if one is not part))
         ]
         skill = bench.skill_at(exchange.labels[exchange.counted])
-        of = told_of(bench, exchange, parts, fits, needed)
+        of = find_tested(bench, exchange, parts, fits, needed)
         target = " and ".join(part.name for part in parts)
         said = in_features("faithfulness", target, parts)
         tests.append(
@@ -130,7 +130,7 @@ def in_features(kind: str, target: str, parts: Iterable[Part]) -> str:
     return HEADLINES[kind].format(f"{target} in features {some}") if names else ""
 
 
-def variables_of(parts: Iterable[Part]) -> set[str]:
+def collect_variables(parts: Iterable[Part]) -> set[str]:
     """The variables that parts hold."""
     return {name for part in parts for name in part.variables}
 
@@ -158,7 +158,7 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
     """
     tests = list[Test]()
     for level in levels(explanation):
-        held = variables_of(level)
+        held = collect_variables(level)
         swaps = [[name] for name in explanation.held if name in held]
         inputs = [name for name in explanation.inputs if name in held]
         swaps += [inputs] if len(inputs) > 1 else []
@@ -171,7 +171,7 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
                 judge_share(
                     "interchange",
                     target := " and ".join(names),
-                    told_of(bench, exchange, parts, fits, parts),
+                    find_tested(bench, exchange, parts, fits, parts),
                     exchange.of(bench, parts, fits),
                     bench.skill_at(exchange.labels[exchange.counted]),
                     null=exchange.of(bench, parts, nulls) if known else None,
@@ -182,7 +182,7 @@ def interchanges(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
     return tests
 
 
-def told_of(
+def find_tested(
     bench: Bench, exchange: Exchange, parts: Sequence[Part], fits: Fits, asked: Sequence[Part]
 ) -> tuple[str, ...]:
     """The claims among `asked` of which an exchange of several parts tells: not of one whose
@@ -196,7 +196,7 @@ def told_of(
 
     def idle(part: Part) -> bool:
         others = [one for one in parts if one is not part]
-        shared = variables_of(others) & {*part.variables}
+        shared = collect_variables(others) & {*part.variables}
         return bool(shared) and gives(others) and not gives([part])
 
     return tuple(str(part) for part in asked if not idle(part))

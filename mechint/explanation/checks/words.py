@@ -30,7 +30,7 @@ FEW, TOLD = 0.02, 0.7
 the share of them, at its lower end, that has to be answered as the program says."""
 
 
-def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
+def find_untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
     """The rule that a head does not follow on changed prompts, or on the few that tell it from
     another one, in words; "" where there is none.
     """
@@ -50,7 +50,7 @@ def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
             said = f"{told.hits} of {told.n} are answered as it says"
             return f"few inputs tell {rule.name} from {other.name}: {said}"
     few = sources.among(slice(CHANGED))
-    for words, other in changed_prompts(few, program, seed):
+    for words, other in change_prompts(few, program, seed):
         for head, rule in rules.items():
             before, after = (named_attention(one, head, rule).nanmean() for one in (few, other))
             if float(after) < HELD * float(before):
@@ -58,7 +58,7 @@ def untold_word(sources: Sources, program: SourceProgram, seed: int = 0) -> str:
     return ""
 
 
-def changed_prompts(
+def change_prompts(
     sources: Sources, program: SourceProgram, seed: int
 ) -> Iterator[tuple[str, Sources]]:
     """Words and prompts: with the token at the answer, or another operand, at one more place, and
