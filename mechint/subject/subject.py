@@ -871,8 +871,8 @@ def _drop_unanswered(answer: Which, data: Batch) -> Batch:
 
 
 def _examples(task: Task | None, n: int, seed: int) -> Batch:
-    """All inputs of a finite task, `n` of another, each once; of all its splits where few are held
-    out, as of a task of few inputs, of which these are then nearly all.
+    """All inputs of a finite task, `n` of another, each once; where few are held out, as of a task
+    of few inputs, three times as many of all its splits.
     """
     if task is None:
         return Batch(torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, 1, dtype=torch.int64))
@@ -882,10 +882,10 @@ def _examples(task: Task | None, n: int, seed: int) -> Batch:
     first = first_of_each(drawn.tokens)
     if 2 * len(first) < n:
         shares = {"test": 1, "validation": 1, "train": 14}
-        parts = [task.sample(share * n, seed, split) for split, share in shares.items()]
+        parts = [task.sample(3 * share * n, seed, split) for split, share in shares.items()]
         drawn = Batch.cat(parts)
         first = first_of_each(drawn.tokens)
-        order = rng("examples", seed).permutation(len(first))[:n]
+        order = rng("examples", seed).permutation(len(first))[: 3 * n]
         first = first[torch.from_numpy(np.sort(order))]
     return drawn[first]
 

@@ -215,12 +215,14 @@ class Ablation(Probe):
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
         unit = metrics["harm_in"]
         in_nats, own = unit == "nats", report.subject.task.own_choices  # type: ignore[union-attr]
+        outputs = len(report.subject.task.outputs)  # type: ignore[union-attr]
+        mean = f" of {outputs} outputs, in the mean," * (outputs > 1)
         lost = (
-            f"the loss{' of its first choice' * own} rises by {rise:.3g} nats"
+            f"the loss{' of its first choice' * own}{mean} rises by {rise:.3g} nats"
             if in_nats
             else f"its first choice changes in {fall:.0%} of prompts"
             if own
-            else f"accuracy falls by {100 * fall:.0f} points"
+            else f"accuracy{mean} falls by {100 * fall:.0f} points"
         )
         median = metrics["others_median"]
         report.finding(
