@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from mechint.probe.results import PaperClaim
 from mechint.registry import STUDIES
 from studies.rows import Rows
@@ -18,6 +20,17 @@ def held(study: str, id: str, rows: Rows) -> PaperClaim:
     """The claim `id` of a study as these rows leave it."""
     (test,) = [claim for claim in STUDIES[study].claims if claim.id == id]
     return test.hold(study, rows, "fresh" if test.fresh else "laptop")
+
+
+def verdicts(study: str, plant: Callable[..., Rows], cases: Cases) -> Any:
+    """A test of the verdict of each claim of a study that some size trains."""
+    ids = [claim.id for claim in STUDIES[study].claims if claim.samples]
+
+    @pytest.mark.parametrize("id", ids)
+    def test_verdicts(id: str) -> None:
+        check(study, id, plant, cases)
+
+    return test_verdicts
 
 
 def check(study: str, id: str, plant: Callable[..., Rows], cases: Cases) -> None:

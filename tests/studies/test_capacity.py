@@ -9,13 +9,13 @@ import pytest
 
 import mechint
 import tasks
-from studies.capacity.claims import CLAIMS
 from studies.capacity.language import leading_r2
 from studies.capacity.regressions import measure
 from studies.rows import Rows
-from tests.studies.planted import Cases, check, held
+from tests.studies.planted import Cases, held, verdicts
 
-WIDTHS, GAPS = (4, 8), (1, 4, 16)
+WIDTHS, GAPS, ALPHAS = (4, 8), (1, 4, 16), ("alpha0.5", "alpha1.5")
+STEPS = [0, 100, 200, 1000]
 
 
 def plant(
@@ -52,71 +52,83 @@ def plant(
     one; gap_cost: what the largest gap takes narrow and wide; equal: accuracy that the wide model
     has more of at equal loss, rare and frequent; compute: loss that it has less of.
     """
-    rows: list[dict[str, Any]] = []
-    for seed in range(n):
-        jitter = 0.001 * seed
-        base = {"seed": seed, "tie": tie, "excess": excess, "critical": [critical, 8]}
-        for name in ("phase", "training", "staircase", "complexity", "alpha0.5", "alpha1.5"):
-            for width in WIDTHS:
-                features = [float(width >= 4), float(width >= 8)]
-                cells = {"by_utility": utility, "by_frequency": other, "by_spectrum": other}
-                along = {"rare_held": 100, "held_above": above, "held_early": early, "above": 9}
-                row = {**base, **cells, **along, "arm": name, "width": width, "held": features}
-                rows.append(row)
-        for name in ("retention", "weighted"):
-            for gap in GAPS[name == "weighted" :]:
-                for width, left in ((4, narrow_keeps), (8, wide_keeps)):
-                    part = float(np.interp(np.log2(gap), (0, 4), (1, left))) + jitter
-                    free = 1 + allowed * (part - 1)
-                    more = {"allowed": 4 * (1 if narrow_keeps < 0.9 else free), "gap": gap}
-                    held = {"arm": name, "seed": seed, "width": width, "held": [1.0, 4 * part]}
-                    rows.append({**held, **more})
-        costs = {"Adam, clipped": clipped, "Adam, batch size fixed": unclipped}
-        for name, cost in costs.items():
-            for gap, value in ((1, 4.0), (32, 4.0 - cost - jitter)):
-                held = {"arm": "optimizer", "seed": seed, "optimizer": name, "gap": gap}
-                rows.append({**held, "held": [1.0, value]})
-        for factor in (1, 10):
-            for width in (2, 3, *WIDTHS):
-                rare = 0.7 if taught and factor == 10 else 0.1
-                features = [float(width >= 4), rare if width < 8 else float(learns)]
-                held = {"arm": "data", "seed": seed, "factor": factor, "width": width}
-                rows.append({**held, "critical": [4, 8], "held": features, "random": random})
-        for frequency, (wide, narrow) in ((0.03, language[:2]), (0.12, language[2:])):
-            for gap in (1, 8):
-                for width, accuracy in ((8, narrow), (32, wide)):
-                    loses = gap_cost[width == 32] * (gap == 8)
-                    ahead = equal[frequency == 0.12] * (width == 32)
-                    steps = [0, 100, 200, 1000]
-                    wider = width == 32
-                    curve = {
-                        "step": steps,
-                        "task": [
-                            1.0 if step >= task else 0.5 + ahead * (step > 100) for step in steps
-                        ],
-                        "sums": [0.5 if step < sums else 1.0 for step in steps],
-                        "task_loss": [1.0, 0.9, 0.8, 0.7 - compute * wider],
-                        "other_loss": [4.0, 3.0, 2.7 - 0.2 * wider, 2.5 - 0.3 * wider],
+    base = {"tie": tie, "excess": excess, "critical": [critical, 8]}
+    cells = {"by_utility": utility, "by_frequency": other, "by_spectrum": other}
+    along = {"rare_held": 100, "held_above": above, "held_early": early, "above": 9}
+    costs = {"Adam, clipped": clipped, "Adam, batch size fixed": unclipped}
+
+    def part(gap: int, width: int, seed: int) -> float:
+        left = {4: narrow_keeps, 8: wide_keeps}[width]
+        return float(np.interp(np.log2(gap), (0, 4), (1, left))) + 0.001 * seed
+
+    def free(kept: float) -> float:
+        return 4 * (1 if narrow_keeps < 0.9 else 1 + allowed * (kept - 1))
+
+    def model(seed: int, frequency: float, gap: int, width: int) -> dict[str, Any]:
+        rare, wider = frequency < 0.1, width == 32
+        ahead = equal[not rare] * wider
+        loses = gap_cost[wider] * (gap == 8)
+        rise = [1.0 if step >= task else 0.5 + ahead * (step > 100) for step in STEPS]
+        curve = {
+            "step": STEPS,
+            "task": [0.5, *rise[1:]],
+            "sums": [0.5 if step < sums else 1.0 for step in STEPS],
+            "task_loss": [1.0, 0.9, 0.8, 0.7 - compute * wider],
+            "other_loss": [4.0, 3.0, 2.7 - 0.2 * wider, 2.5 - 0.3 * wider],
+        }
+        accuracy = language[2 * (not rare) + (not wider)] - loses + 0.001 * seed
+        cosines = {"background": cosine[wider] + 0.001 * seed, "over_random": cosine[wider] * 10}
+        search = {"iia": iia, "permuted": permuted}
+        return {
+            **{"arm": "language", "seed": seed, "frequency": frequency, "gap": gap, "width": width},
+            **{"accuracy": accuracy, "curve": curve, "r2": r2[wider], "r2_untrained": r2_start},
+            **{"parameters": 1000, "tokens": 64, "cosines": {**cosines, "task": own}},
+            "interchange": {"rank of a": search, "rank of b": search},
+        }
+
+    return Rows(
+        [
+            {**row, "seed": seed}
+            for seed in range(n)
+            for row in (
+                *(
+                    {**base, **cells, **along, "arm": name, "width": width, "held": features}
+                    for name in ("phase", "training", "staircase", "complexity", *ALPHAS)
+                    for width, features in ((4, [1.0, 0.0]), (8, [1.0, 1.0]))
+                ),
+                *(
+                    {
+                        **{"arm": name, "gap": gap, "width": width, "held": [1.0, 4 * kept]},
+                        "allowed": free(kept),
                     }
-                    curve["task"][0] = 0.5
-                    rows.append(
-                        {
-                            **{"arm": "language", "seed": seed, "frequency": frequency},
-                            **{"gap": gap, "width": width, "accuracy": accuracy - loses + jitter},
-                            **{"curve": curve, "r2": r2[width == 32], "r2_untrained": r2_start},
-                            **{"parameters": 1000, "tokens": 64},
-                            "cosines": {
-                                "background": cosine[width == 32] + jitter,
-                                "over_random": cosine[width == 32] * 10,
-                                "task": own,
-                            },
-                            "interchange": {
-                                name: {"iia": iia, "permuted": permuted}
-                                for name in ("rank of a", "rank of b")
-                            },
-                        }
-                    )
-    return Rows(rows)
+                    for name in ("retention", "weighted")
+                    for gap in GAPS[name == "weighted" :]
+                    for width in WIDTHS
+                    for kept in (part(gap, width, seed),)
+                ),
+                *(
+                    {"arm": "optimizer", "optimizer": name, "gap": gap, "held": [1.0, value]}
+                    for name, cost in costs.items()
+                    for gap, value in ((1, 4.0), (32, 4.0 - cost - 0.001 * seed))
+                ),
+                *(
+                    {
+                        **{"arm": "data", "factor": factor, "width": width, "critical": [4, 8]},
+                        "held": [float(width >= 4), rare if width < 8 else float(learns)],
+                        "random": random,
+                    }
+                    for factor, rare in ((1, 0.1), (10, 0.7 if taught else 0.1))
+                    for width in (2, 3, *WIDTHS)
+                ),
+                *(
+                    model(seed, frequency, gap, width)
+                    for frequency in (0.03, 0.12)
+                    for gap in (1, 8)
+                    for width in (8, 32)
+                ),
+            )
+        ]
+    )
 
 
 UNFINISHED = {"excess": 0.1}
@@ -146,11 +158,7 @@ CASES: Cases = {
     "k2": ({"equal": (0.0, 0.4)}, FLAT),
     "l": ({"compute": -0.2}, FLAT),
 }
-
-
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
-def test_verdicts(id: str) -> None:
-    check("capacity", id, plant, CASES)
+test_verdicts = verdicts("capacity", plant, CASES)
 
 
 def test_a_width_between_two_equal_utilities_says_nothing_of_critical_widths() -> None:

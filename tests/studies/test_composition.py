@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 import torch
 
 import tasks
@@ -13,10 +12,9 @@ from mechint import planted
 from mechint.models import build
 from mechint.subject import Subject
 from mechint.training import spec
-from studies.composition.claims import CLAIMS
 from studies.composition.measures import followed, pattern_targets
 from studies.rows import Rows
-from tests.studies.planted import Cases, check
+from tests.studies.planted import Cases, verdicts
 
 NEVER = math.inf
 
@@ -37,26 +35,29 @@ def plant(
     start: float = 0.1,
 ) -> Rows:
     """Rows of every arm; a hop that is not learned was never reached."""
-    rows: list[dict[str, Any]] = []
-
-    def run(arm: str, i: int, learned: bool, **more: Any) -> None:
-        at = steps if learned else (steps[0] if shortest else NEVER, NEVER, NEVER)
-        hops = dict(zip(("1", "2", "4"), at, strict=True))
-        rows.append(
-            {"arm": arm, "seed": i, "chance": 0.25, "steps": 6000, "learned_at": hops, **more}
-        )
-
-    for i in range(n):
-        pattern = {"followed": [followed] * 3, "followed_untrained": [start] * 3}
-        run("mixture-last", i, last)
-        run("mixture", i, staged, **pattern)
-        run("mixture-one-hop-each", i, one_each)
-        run("direct", i, False, last={"4": direct})
-        ends = {"1": forgotten, "2": 0.9, "4": curriculum}
-        run("curriculum", i, True, last=ends, passed_stages=passed)
-        ends = {"1": 0.5, "2": 0.5, "4": curriculum_last}
-        run("curriculum-last", i, True, last=ends, passed_stages=passed)
-    return Rows(rows)
+    pattern = {"followed": [followed] * 3, "followed_untrained": [start] * 3}
+    ends = {"1": forgotten, "2": 0.9, "4": curriculum}
+    last_ends = {"1": 0.5, "2": 0.5, "4": curriculum_last}
+    arms: dict[str, tuple[bool, dict[str, Any]]] = {
+        "mixture-last": (last, {}),
+        "mixture": (staged, pattern),
+        "mixture-one-hop-each": (one_each, {}),
+        "direct": (False, {"last": {"4": direct}}),
+        "curriculum": (True, {"last": ends, "passed_stages": passed}),
+        "curriculum-last": (True, {"last": last_ends, "passed_stages": passed}),
+    }
+    stuck = (steps[0] if shortest else NEVER, NEVER, NEVER)
+    return Rows(
+        [
+            {
+                **{"arm": arm, "seed": seed, "chance": 0.25, "steps": 6000},
+                "learned_at": dict(zip("124", steps if learned else stuck, strict=True)),
+                **more,
+            }
+            for seed in range(n)
+            for arm, (learned, more) in arms.items()
+        ]
+    )
 
 
 UNLEARNED = {"last": False, "staged": False, "one_each": False}
@@ -73,11 +74,7 @@ CASES: Cases = {
     "d3": ({"followed": 0.3}, {"start": 0.8}),
     "e": ({"forgotten": 0.99}, {"passed": False}),
 }
-
-
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
-def test_verdicts(id: str) -> None:
-    check("composition", id, plant, CASES)
+test_verdicts = verdicts("composition", plant, CASES)
 
 
 def test_targets_are_those_of_the_construction() -> None:

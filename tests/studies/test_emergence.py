@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import tasks
-from studies.emergence.claims import CLAIMS
 from studies.emergence.measures import measure
 from studies.rows import Rows
-from tests.studies.planted import Cases, check
+from tests.studies.planted import Cases, verdicts
 
 BETAS = (0.75, 1.0, 1.5)
 
@@ -35,52 +34,56 @@ def plant(
     fixed: float = 1.0,
 ) -> Rows:
     """Rows of every arm, each exponent as many times the theory's as is said."""
-    rows: list[dict[str, Any]] = []
     spread = np.linspace(-0.01, 0.01, n)
-    for seed in range(n):
-        for beta in BETAS:
-            exponent = time * beta + spread[seed]
-            rows.append(
-                {
-                    **{"arm": "mixture", "seed": seed, "beta": beta, "fitted": 95, "lost": lost},
-                    **{"time_exponent": exponent, "theory_exponent": beta, "rise": rise},
-                    "window": {"0.25": window * beta, "1": exponent},
-                    "loss_exponent": loss * (1 - 2 * beta) / beta + spread[seed],
-                    "factor": factor,
-                }
+
+    def search_time(d: int, power: float) -> float:
+        return 10 * math.log(d / 50) if power == 0 else 10 * (d / 256) ** power
+
+    def powers(exponent: float) -> list[float]:
+        return [100.0 * p**exponent for p in range(1, 17)]
+
+    return Rows(
+        [
+            {**row, "seed": seed}
+            for seed in range(n)
+            for row in (
+                *(
+                    {
+                        **{"arm": "mixture", "beta": beta, "fitted": 95, "lost": lost},
+                        **{"time_exponent": time * beta + spread[seed], "theory_exponent": beta},
+                        "window": {"0.25": window * beta, "1": time * beta + spread[seed]},
+                        "loss_exponent": loss * (1 - 2 * beta) / beta + spread[seed],
+                        **{"factor": factor, "rise": rise},
+                    }
+                    for beta in BETAS
+                ),
+                *(
+                    {
+                        **{"arm": "floor", "beta": beta, "width": width, "late_fall": fall},
+                        "floor": width ** (floor * (1 - 2 * beta)),
+                    }
+                    for beta in BETAS
+                    for width in (8, 16, 32)
+                ),
+                *(
+                    {
+                        **{"arm": "search", "k": k, "d": d, "every": every},
+                        "search_time": search_time(d, k / 2 - 1 + search),
+                    }
+                    for k in (2, 3, 4)
+                    for d in (256, 1024, 4096, 16_384)
+                ),
+                *(
+                    {
+                        **{"arm": "online", "target": target, "samples": powers(samples)},
+                        "loss_then": [number**then for number in powers(samples)],
+                    }
+                    for target in (2, 4, 8, 16)
+                ),
+                {"arm": "online fixed", "samples": powers(fixed), "loss_then": powers(fixed)},
             )
-            rows += [
-                {
-                    **{"arm": "floor", "seed": seed, "beta": beta, "width": width},
-                    "floor": width ** (floor * (1 - 2 * beta)),
-                    "late_fall": fall,
-                }
-                for width in (8, 16, 32)
-            ]
-        for k in (2, 3, 4):
-            power = k / 2 - 1 + search
-            rows += [
-                {
-                    **{"arm": "search", "seed": seed, "k": k, "d": d, "every": every},
-                    "search_time": 10 * math.log(d / 50) if power == 0 else 10 * (d / 256) ** power,
-                }
-                for d in (256, 1024, 4096, 16_384)
-            ]
-        for target in (2, 4, 8, 16):
-            at = [100.0 * p**samples for p in range(1, 17)]
-            losses = [number**then for number in at]
-            rows.append(
-                {
-                    "arm": "online",
-                    "seed": seed,
-                    "target": target,
-                    "samples": at,
-                    "loss_then": losses,
-                }
-            )
-        usual = [100.0 * p**fixed for p in range(1, 17)]
-        rows.append({"arm": "online fixed", "seed": seed, "samples": usual, "loss_then": usual})
-    return Rows(rows)
+        ]
+    )
 
 
 LOST = {"lost": 20}
@@ -95,11 +98,7 @@ CASES: Cases = {
     "f1": ({"samples": 1.0}, {"fixed": 2.0}),
     "f2": ({"then": -1.0}, {"fixed": 2.0}),
 }
-
-
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
-def test_verdicts(id: str) -> None:
-    check("emergence", id, plant, CASES)
+test_verdicts = verdicts("emergence", plant, CASES)
 
 
 def test_an_exponent_of_one_fit_window_alone_decides_nothing() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 import mechint
 import tasks
-from mechint.studies.half_learned.claims import CLAIMS, gained, half_learned, lost
+from mechint.studies.half_learned.claims import gained, half_learned, lost
 from mechint.studies.half_learned.figures import draw
 from mechint.studies.half_learned.measures import factor, from_pairs, measure
 from mechint.studies.rows import Rows
-from tests.studies.planted import Cases, check, held
+from tests.studies.planted import Cases, held, verdicts
 
 GRID = np.stack(np.meshgrid(*[np.arange(10)] * 3, indexing="ij"), -1).reshape(-1, 3)
 
@@ -32,30 +32,29 @@ def plant(
     below chance), that solve it, and that know nothing; a third of them with twice as many held
     out.
     """
-    rows: list[dict[str, Any]] = []
-    for arm, train, test, short in (
-        ("triplets ADD", 900, 100, loss),
-        ("triplets ADD, 200 held out", 800, 200, late_loss),
-    ):
-        for seed in range(n):
-            noise = 0.2 * (seed % 3 - 1)
-            sizes = {"n_train": train, "n_test": test, "agree": agree * test / 100}
-            known = {**sizes, "train": train, "test": test, "pairs": 0.0}
-            parity = {
-                **sizes,
-                "train": train / 2 + gain + noise,
-                "test": test / 2 - short - noise,
-                "pairs": pairs * test / 100,
-            }
-            blank = {**sizes, "train": train / 5, "test": test / 5, "pairs": 0.0}
-            if seed < half * n:
-                factors = {"2": parity, "5": known}
-            elif seed < (half + solved) * n:
-                factors = {"2": known, "5": known}
-            else:
-                factors = {"2": parity, "5": blank}
-            rows.append({"arm": arm, "seed": seed, "init": "normal", "factors": factors})
-    return Rows(rows)
+
+    def factors(train: int, test: int, short: float, seed: int) -> dict[str, Any]:
+        noise = 0.2 * (seed % 3 - 1)
+        sizes = {"n_train": train, "n_test": test, "agree": agree * test / 100, "pairs": 0.0}
+        known = {**sizes, "train": train, "test": test}
+        blank = {**sizes, "train": train / 5, "test": test / 5}
+        right = {"train": train / 2 + gain + noise, "test": test / 2 - short - noise}
+        parity = {**sizes, **right, "pairs": pairs * test / 100}
+        solves = half * n <= seed < (half + solved) * n
+        other = known if seed < (half + solved) * n else blank
+        return {"2": known if solves else parity, "5": other}
+
+    arms = {
+        "triplets ADD": (900, 100, loss),
+        "triplets ADD, 200 held out": (800, 200, late_loss),
+    }
+    return Rows(
+        [
+            {"arm": arm, "seed": seed, "init": "normal", "factors": factors(*of, seed)}
+            for arm, of in arms.items()
+            for seed in range(n)
+        ]
+    )
 
 
 FEW = {"half": 0.1}
@@ -66,11 +65,7 @@ CASES: Cases = {
     "d": ({"agree": 50.0}, {"pairs": 60.0}),
     "e": ({"pairs": 45.0}, FEW),
 }
-
-
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
-def test_verdicts(id: str) -> None:
-    check("half-learned", id, plant, CASES)
+test_verdicts = verdicts("half-learned", plant, CASES)
 
 
 def test_a_guess_balances_and_is_not_supported_for_it() -> None:

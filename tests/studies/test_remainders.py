@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from studies.remainders.claims import CLAIMS, KEPT
+from studies.remainders.claims import KEPT
 from studies.remainders.measures import (
-    active_over_time,
     effective,
     energies,
     gram,
@@ -18,7 +17,7 @@ from studies.remainders.measures import (
     power,
 )
 from studies.rows import Rows
-from tests.studies.planted import Cases, check, held
+from tests.studies.planted import Cases, held, verdicts
 
 PRIMES = ("2", "3", "5", "7", "11", "13", "17", "19", "23", "29", "31")
 FIRST = dict(zip(PRIMES, (10, 20, 30, 40, 900, 800, 950, 820, 860, 910, 840), strict=True))
@@ -45,39 +44,35 @@ def plant(
     masked: tuple[float, float] = (100, 900),
 ) -> Rows:
     """Rows of every arm: (main, addition, shuffled) of what is compared."""
-    rows: list[dict[str, Any]] = []
     first = FIRST if onset is None else onset
+    gradients = {"attention": settled, "MLP": 1.0, "attention_fall": fall, "MLP_fall": fall}
+    lead = dict.fromkeys(("11", "13", "17", "19"), masked[0])
+    arms: dict[str, tuple[int, dict[str, Any]]] = {
+        "main": (0, {"active": [[0, 1, 2], list(peak)], "settled": gradients}),
+        "addition": (1, {"final": {"answer": added}}),
+        "shuffled": (2, {}),
+        "no grokfast": (0, {"onset": {q: slow if int(q) > 7 else 10 for q in PRIMES}}),
+        "no dropout": (0, {"final": {q: float(q in overfit) for q in PRIMES}}),
+        "masked": (0, {"onset": {q: lead.get(q, masked[1]) for q in PRIMES[4:]}}),
+    }
 
-    def structure(arm: int, seed: int) -> dict[str, Any]:
-        jitter = 0.001 * seed
-        return {
-            "position_correlation": positions[arm] + jitter,
+    def row(name: str, seed: int) -> dict[str, Any]:
+        arm, more = arms[name]
+        same = {
+            "position_correlation": positions[arm] + 0.001 * seed,
             "rank_90": ranks[arm],
             "heads": [[heads[arm], 0.02]] * 4,
             "frequencies_neurons": frequencies[arm],
-            "neuron_few": neuron[min(arm, 1)] + jitter,
-            "p_embedding": periodic[min(arm, 1) if arm != 2 else 1],
-            "p_neurons": periodic[min(arm, 1) if arm != 2 else 1],
+            "neuron_few": neuron[min(arm, 1)] + 0.001 * seed,
+            **dict.fromkeys(("p_embedding", "p_neurons"), periodic[min(arm, 1)]),
+        }
+        known = dict.fromkeys(PRIMES, final) | {"2": two, "3": two}
+        return {
+            **{"arm": name, "seed": seed, "steps": 65_536, "early": same, "end": same},
+            **{"final": known, "train": dict.fromkeys(PRIMES, fitted), "onset": first, **more},
         }
 
-    def run(name: str, arm: int, seed: int, **more: Any) -> None:
-        same = structure(arm, seed)
-        row = {"arm": name, "seed": seed, "steps": 65_536, "early": same, "end": same}
-        known = dict.fromkeys(PRIMES, final) | {"2": two, "3": two}
-        row |= {"final": known, "train": dict.fromkeys(PRIMES, fitted), "onset": first}
-        rows.append({**row, **more})
-
-    for seed in range(n):
-        gradients = {"attention": settled, "MLP": 1.0, "attention_fall": fall, "MLP_fall": fall}
-        run("main", 0, seed, active=[[0, 1, 2], list(peak)], settled=gradients)
-        run("addition", 1, seed, final={"answer": added})
-        run("shuffled", 2, seed)
-        run("no grokfast", 0, seed, onset={q: slow if int(q) > 7 else 10 for q in PRIMES})
-        run("no dropout", 0, seed, final={q: float(q in overfit) for q in PRIMES})
-        lead, rest = masked
-        times = {q: lead if q in ("11", "13", "17", "19") else rest for q in PRIMES[4:]}
-        run("masked", 0, seed, onset=times)
-    return Rows(rows)
+    return Rows([row(name, seed) for seed in range(n) for name in arms])
 
 
 def test_the_ten_kept_runs_stand_beside_the_four_that_were_registered_with_them() -> None:
@@ -127,11 +122,7 @@ CASES: Cases = {
     "j2": ({"neuron": (0.2, 0.9)}, {"neuron": (0.8, 0.3)}),
     "k": ({"settled": 3.0}, {"fall": 1.2}),
 }
-
-
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
-def test_verdicts(id: str) -> None:
-    check("remainders", id, plant, CASES)
+test_verdicts = verdicts("remainders", plant, CASES)
 
 
 def test_shuffled_labels_that_look_alike_support_no_contrast() -> None:
@@ -165,9 +156,3 @@ def test_power_of_a_neuron_is_at_its_frequency() -> None:
     image = np.cos(2 * np.pi * 4 * x / p)[:, None] + np.zeros(p)
     found = power(image[..., None])
     assert int(found[:, 0].argmax()) == 3 and found[3, 0] == pytest.approx(found.sum())
-
-
-def test_the_authors_rule_counts_over_all_frequencies_and_times() -> None:
-    powers = np.ones((4, 6))
-    powers[1, 3] = 60.0
-    assert active_over_time(powers) == [0, 0, 0, 1, 0, 0]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
 from mechint.studies.rows import Rows
-from mechint.studies.whether_not_when.claims import ALONE, CLAIMS, MIXTURE, WIDTHS
+from mechint.studies.whether_not_when.claims import ALONE, MIXTURE, WIDTHS
 from mechint.studies.whether_not_when.figures import draw, unsolved
 from mechint.studies.whether_not_when.plan import SOLVED, plan
-from tests.studies.planted import Cases, check, held
+from tests.studies.planted import Cases, held, verdicts
 
 
 def plant(
@@ -25,15 +24,23 @@ def plant(
     """Runs of both arms at every width: the shares that solve, and the factor between their times;
     torch: the mixture's share from PyTorch's initialization.
     """
-    rows: list[dict[str, Any]] = []
-    for width in widths:
-        for init, share in (("normal", mixture), ("torch", torch)):
-            for arm, of, factor in ((MIXTURE, share, ratio), (ALONE, alone, 1.0)):
-                for seed in range(n):
-                    at = factor * (1000.0 + 20 * (seed % 5)) if seed < of * n else math.inf
-                    row = {"arm": arm, "seed": seed, "init": init, "width": width}
-                    rows.append({**row, "steps": 5000, "solved_at": at})
-    return Rows(rows)
+    of = {
+        ("normal", MIXTURE): (mixture, ratio),
+        ("normal", ALONE): (alone, 1.0),
+        ("torch", MIXTURE): (torch, ratio),
+        ("torch", ALONE): (alone, 1.0),
+    }
+    return Rows(
+        [
+            {
+                **{"arm": arm, "seed": seed, "init": init, "width": width, "steps": 5000},
+                "solved_at": factor * (1000 + 20 * (seed % 5)) if seed < share * n else math.inf,
+            }
+            for width in widths
+            for (init, arm), (share, factor) in of.items()
+            for seed in range(n)
+        ]
+    )
 
 
 NONE, ALL = {"mixture": 0.0, "alone": 0.0, "torch": 0.0}, {"mixture": 1.0, "alone": 1.0}
@@ -45,11 +52,7 @@ CASES: Cases = {
     "c1": ({"torch": 1.0, "alone": 0.3}, NONE),
     "c2": ({"torch": 1.0, "alone": 0.3}, NONE),
 }
-
-
-@pytest.mark.parametrize("id", [claim.id for claim in CLAIMS])
-def test_verdicts(id: str) -> None:
-    check("whether-not-when", id, plant, CASES)
+test_verdicts = verdicts("whether-not-when", plant, CASES)
 
 
 def test_a_width_that_is_not_trained_leaves_the_claim_over_widths_open() -> None:
