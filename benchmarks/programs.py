@@ -317,7 +317,7 @@ def ask(path: Path, asked: Asked | Drawn | Model) -> dict[str, Any]:
         "routes": [str(one) for one in best.explanation.routes],
         "by group": [f"{one.explanation.name} {one.standing}" for one in by_group],
         "coverage": near.value("coverage"),
-        "keeps": 1 - near.unaccounted["accuracy"] if near.unaccounted else float("nan"),
+        "keeps": near.accounted.share if near.accounted else float("nan"),
         "s": seconds,
     }
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mechint.account.terminal import account_text
-from mechint.decide.words import NOT_FALSE, STANDS
+from mechint.decide.words import STANDS
 from mechint.errors import NUMBERS, MechintError, NotApplicableError
 from mechint.probe import Probe, make_probes, quick_probes, run_all
 from mechint.probe.results import EACH, SCHEMA, Figure, Finding, ProbeResult, Scope
@@ -314,21 +314,19 @@ def verdict_with_program(verdict: str, audits: Sequence[Mapping[str, Any]]) -> s
     clause stays, since numbers behind it may be others than the program's.
     audits: their JSON values, best first.
     """
+    from mechint.explanation.text import accounted_text
+
     for audit in audits:
-        accounted, standing = audit.get("accounted"), audit["standing"]
-        if accounted is None or standing not in NOT_FALSE:
+        if not (share := accounted_text(audit)):
             continue
-        least = math.floor(100 * accounted["at_least"] + 1e-9)  # a bound is not rounded up
-        end = f"{accounted['share']:.0%} (≥{least}%) of its {accounted['of']}"
-        end += f" {accounted['how']}" if accounted["verb"] == "keeps" else ""
-        doubt = "" if standing in STANDS else f" ({standing})"
+        doubt = "" if audit["standing"] in STANDS else f" ({audit['standing']})"
         names = [str(audit["name"]), str(audit.get("short") or audit["name"])]
         if verdict:
             lead = re.split(r"[,:]", verdict.rstrip("."))[0]
-            said = [f"{lead}; {name}{doubt} {accounted['verb']} {end}." for name in names]
+            said = [f"{lead}; {name}{doubt} {share}." for name in names]
         else:
             names = [f"{name[0].upper()}{name[1:]}" for name in names]
-            said = [f"{name}{doubt}, which {accounted['verb']} {end}." for name in names]
+            said = [f"{name}{doubt}, which {share}." for name in names]
         return next((text for text in said if len(text.split()) <= MAX_WORDS), said[-1])
     return verdict
 

@@ -217,8 +217,7 @@ def _in_vain(
         return f"no family serves such a model and task: {', '.join(unserved)} do not{missing}"
     said = f"no program was found by {', '.join(tried)}"
     if found:
-        nearest = max(found, key=lambda one: -one.unaccounted.get("accuracy", 1.0))
-        said += f"; the nearest, {nearest.explanation.name}, is {nearest.standing}"
+        said += f"; the nearest, {found[0].explanation.name}, is {found[0].standing}"
     return f"{said}; a claim of yours is judged by --claim"
 
 

@@ -21,8 +21,6 @@ ORDER = tuple(STANDINGS)
 """Standings of explanations, best first."""
 COMPUTES = ("coverage", "composed inputs")
 """Tests of a program that computes the answers that are counted."""
-KEPT = ("faithfulness", "interchange", "path patching", *COMPUTES)
-"""Tests whose shares say how much of the answers an explanation accounts for."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,8 @@ class Accounted:
 class Audit(Shown):
     """An explanation with what its tests came to.
 
-    standing: one of `ORDER`. claims: the standing of each part, route and copy. unaccounted: shares
-    of the logits' variance and of the answers, above chance, that the explanation leaves. missing:
-    the largest effects that no part names. superfluous: blocks whose need is denied or not shown.
+    standing: one of `ORDER`. claims: the standing of each part, route and copy. missing: the
+    largest effects that no part names. superfluous: blocks whose need is denied or not shown.
     n, scope: the inputs that it is judged on, and how they were come by. followed: one of its
     interventions, of a program that stands; see `mechint.explanation.followed`.
     """
@@ -71,7 +68,6 @@ class Audit(Shown):
     claims: tuple[Standing, ...] = ()
     accuracy: float = math.nan
     chance: float = math.nan
-    unaccounted: dict[str, float] = field(default_factory=dict[str, float])
     missing: tuple[str, ...] = ()
     superfluous: tuple[str, ...] = ()
     reason: str = ""
@@ -91,13 +87,13 @@ class Audit(Shown):
         return least((one for one in found if not math.isnan(one)), default=math.nan)
 
     @property
-    def rank(self) -> tuple[int, bool, float]:
-        """Place in a list of audits: standing first, then programs that compute what is counted,
-        then what is left of logits and accuracy.
+    def rank(self) -> tuple[int, int, float]:
+        """Place in a list of audits: standing first, then what explains logits, answers, or keeps
+        some, then how much.
         """
-        left = {"logits": 1.0, "accuracy": 1.0, **self.unaccounted}
-        computes = self.accounted is not None and self.accounted.verb == "explains"
-        return ORDER.index(self.standing), not computes, left["logits"] + left["accuracy"]
+        said = self.accounted or Accounted("", "", 0.0, 0.0)
+        kinds = (("explains", "logits"), ("explains", "answers"), ("keeps", "answers"), ("", ""))
+        return ORDER.index(self.standing), kinds.index((said.verb, said.of)), -said.share
 
     @property
     def accounted(self) -> Accounted | None:
@@ -138,7 +134,6 @@ class Audit(Shown):
             "chance": to_jsonable(self.chance),
             "n": self.n,
             "scope": to_jsonable(vars(self.scope)),
-            "unaccounted": self.unaccounted,
             "accounted": None if self.accounted is None else vars(self.accounted),
             "missing": list(self.missing),
             "notes": list(self.explanation.notes),
@@ -176,7 +171,6 @@ def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audi
         claims,
         bench.accuracy,
         bench.chance,
-        unaccounted(tests),
         superfluous=tuple(t.target for t in needless(tests)),
         reason=reason,
         n=len(bench.judged),
@@ -238,15 +232,6 @@ def combine(claims: Sequence[Standing], tests: Sequence[Test]) -> tuple[str, str
         if named := [one.target for one in needless(tests) if one.standing == word]:
             said.append(f"{label}: {', '.join(named)}")
     return ("superfluous", "; ".join(said)) if said else ("stands", "")
-
-
-def unaccounted(tests: Sequence[Test]) -> dict[str, float]:
-    """Shares of answers, above chance, and of the logits' variance that are left."""
-    kept = [share for kind, share, _ in kept_shares(tests) if kind in KEPT]
-    found = {"accuracy": 1 - min(kept, default=0.0)}
-    if (match := worst_match(tests)) is not None:
-        found["logits"] = 1 - match.value
-    return {name: min(max(one, 0.0), 1.0) for name, one in found.items()}
 
 
 def worst_match(tests: Iterable[Test]) -> Test | None:

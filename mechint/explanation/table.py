@@ -25,10 +25,9 @@ class BestExplanation(Probe):
     """Which program does the model run, and how much of its logits does that explain?
 
     Metrics: family, standing and name of the best explanation; program: its name without numbers,
-    which models of other seeds share; unaccounted: share of the logits'
-    variance that it leaves, of the answers where no part reads the logits; parts: how many;
-    blocks: what the part that reads the logits is made of, such as frequencies; reason: why it does
-    not stand.
+    which models of other seeds share; accounted: share of the logits' variance that it explains, of
+    the answers where no part reads the logits; parts: how many; blocks: what the part that reads
+    the logits is made of, such as frequencies; reason: why it does not stand.
     """
 
     name: ClassVar[str] = "explain"
@@ -54,8 +53,8 @@ class BestExplanation(Probe):
             name for part in best.explanation.parts if part.reads for name in part.blocks
         ]:
             metrics["blocks"] = blocks
-        if best.unaccounted:
-            metrics["unaccounted"] = best.unaccounted.get("logits", best.unaccounted["accuracy"])
+        if best.accounted is not None:
+            metrics["accounted"] = best.accounted.share
         verdict: Any = VERDICTS.get(best.standing, "unclear")
         headline = f"The best explanation, {best.explanation.name}: {best.standing}."
         finding = Finding(

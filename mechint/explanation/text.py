@@ -5,6 +5,7 @@ Everything is drawn from the JSON values of audits; tests are findings.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from mechint.decide.words import NOT_FALSE
 from mechint.errors import percent
 from mechint.explanation.records import HEADLINES, Test
 from mechint.probe.text import MAX_WIDTH, MIN_WIDTH, wrap_line
@@ -99,20 +101,20 @@ def says(audit: Mapping[str, Any]) -> str:
     return "NOT SHOWN TO RUN" if none else SAYS[audit["standing"]]
 
 
-def left_text(audit: Mapping[str, Any]) -> str:
-    """Share left unexplained, or kept where the program does not compute what is counted;
-    "" where that is not known.
+def accounted_text(audit: Mapping[str, Any]) -> str:
+    """The share that an explanation accounts for, with the lower end of its interval, in words; ""
+    where none was measured, or where it is false.
     """
-    left, found = audit["unaccounted"], audit.get("accounted")
-    if found is not None and found["verb"] != "explains":
-        return f"{found['verb']} {percent(found['share'], 0)} of its {found['of']} {found['how']}"
-    parts = [f"{percent(left['logits'], 0)} of the logits"] if "logits" in left else []
-    parts += [f"{percent(left['accuracy'], 0)} of the answers"] if "accuracy" in left else []
-    return f"not explained: {', '.join(parts)}" if parts else ""
+    found = audit["accounted"]
+    if found is None or audit["standing"] not in NOT_FALSE:
+        return ""
+    least = math.floor(100 * found["at_least"] + 1e-9)  # a bound is not rounded up
+    how = f" {found['how']}" if found["how"] else ""
+    return f"{found['verb']} {found['share']:.0%} (≥{least}%) of its {found['of']}{how}"
 
 
 def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
-    """One audit: its program and standing, a line for each kind of test, what is not explained."""
+    """One audit: its program and standing, a line for each kind of test, what it explains."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     held = audit if isinstance(audit, Mapping) else audit.to_dict()
     out = Text()
@@ -150,8 +152,8 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
         add(f"    missing: {', '.join(held['missing'])}", "yellow", 6)
     for note in held["notes"]:
         add(f"    note: {note}", "", 6)
-    if left := left_text(held):
-        add(f"    {left}", "", 6)
+    if said := accounted_text(held):
+        add(f"    {said}", "", 6)
     out.rstrip()
     return out
 

@@ -16,7 +16,7 @@ from mechint.account.account import accounts_json
 from mechint.account.terminal import compared_rows, quality_text
 from mechint.config import assignment
 from mechint.config.settings import set_options
-from mechint.explanation.text import by_answer
+from mechint.explanation.text import accounted_text, by_answer
 from mechint.figures import training_curve
 from mechint.probe.results import (
     Figure,
@@ -199,17 +199,11 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
 
 
 def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> Section:
-    """The best of the audits, which are JSON values: its program, what is left unaccounted, its
+    """The best of the audits, which are JSON values: its program, what it accounts for, its
     tests with their nulls, and what all of it rests on; the others by name.
     """
     best, *others = audits
-    left = best["unaccounted"]
-    shares = [f"{1 - left['logits']:.1%} of the logits' variance"] if "logits" in left else []
-    shares += [f"{1 - left['accuracy']:.1%} of the answers"] if left else []
-    standing = best["standing"]
-    lead = f"{best['name']}: {standing}" + (
-        f", and accounts for {' and '.join(shares)}." * bool(shares)
-    )
+    lead = ", ".join(filter(None, (f"{best['name']}: {best['standing']}", accounted_text(best))))
     told = [best["reason"]] if best["reason"] else []
     told += [
         f"{one['claim']}: {one['standing']}{', ' * bool(one['reason'])}{one['reason']}."
@@ -230,7 +224,7 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
     return Section(
         f"explanation {best['scope']['answers']}".strip(),
         question=f"Which program gives {answers}, and how much of it is that?",
-        verdict={"stands": "yes", "refused": "no", "wrong": "no"}.get(standing, ""),
+        verdict={"stands": "yes", "refused": "no", "wrong": "no"}.get(best["standing"], ""),
         lead=lead,
         program=best if best["tests"] else {},
         paragraphs=told,

@@ -78,7 +78,7 @@ class Runs:
         self, family: str | None = None, *, seed: int = 0, answer: Any = None, examples: int = 3000
     ) -> Runs:
         """The table with the best explanation of every model as columns ``explain.family``,
-        ``explain.standing``, ``explain.reason``, ``explain.unaccounted``, ``explain.parts``,
+        ``explain.standing``, ``explain.reason``, ``explain.accounted``, ``explain.parts``,
         ``explain.blocks`` and ``explain.name``.
 
         Args: as of `mechint.explanation.explain`; answer: as of `probe`.

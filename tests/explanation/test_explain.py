@@ -52,7 +52,7 @@ def test_planted_frequencies_stand_and_no_others(noise: float) -> None:
     reads = next(part for part in best.explanation.parts if part.reads)
     assert set(reads.blocks) == {str(key) for key in KEYS}
     assert best.value("match") > 0.9 and best.value("faithfulness") > 0.95
-    assert best.value("interchange") > 0.95 and best.unaccounted["logits"] < 0.1
+    assert best.value("interchange") > 0.95
     assert all((t.effect.baseline or 0) < 0.2 for t in best.tests if t.kind == "faithfulness")
 
 

@@ -651,20 +651,11 @@ def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
     assert found.standing == "untested" and len(found.claims) == 2
 
 
-def test_what_is_left_is_taken_above_chance_from_the_worst_share() -> None:
-    tests = [
-        judge_share(kind, "x", ("claim",), Evidence.share(hits, 1000), SKILL)
-        for kind, hits in (("faithfulness", 900), ("interchange", 700), ("causal scrubbing", 100))
-    ]
-    found = judge(stub(), Explanation("e", stub().program), tests)
-    assert found.unaccounted == {"accuracy": pytest.approx(0.25)}
-    matched = [*tests, judge_r2("match", "x", ("claim",), of(0.8))]
-    assert judge(stub(), found.explanation, matched).unaccounted["logits"] == pytest.approx(0.2)
-    nothing = judge(stub(), replace(found.explanation, name="answer = a"), [])
-    assert nothing.unaccounted == {"accuracy": 1.0}
-    for name in ("answer", "x"):  # the answer that it is of is named
+def test_a_name_says_which_answer_it_is_of() -> None:
+    found = judge(stub(), Explanation("answer = a", stub().program), [])
+    for name in ("answer", "x"):
         scope = Scope(answers="" if name == "answer" else name)
-        assert replace(nothing, scope=scope).to_dict()["name"] == f"{name} = a"
+        assert replace(found, scope=scope).to_dict()["name"] == f"{name} = a"
 
 
 def test_the_value_of_a_kind_is_the_least_favorable() -> None:
@@ -694,7 +685,10 @@ UNTESTED = Decision("untested", "the right answer")
     ("tests", "said"),
     [
         ([matched(0.8), matched(0.6), matched(0.1, UNTESTED)], ("explains logits", 0.6)),
-        ([*shares(interchange=0.3), matched(0.8), matched(0.2, kind="partial")], ("explains", 0.8)),
+        (
+            [*shares(interchange=0.3), matched(0.8), matched(0.2, kind="partial")],
+            ("explains logits", 0.8),
+        ),
         ([*shares(interchange=0.3), matched(0.8, UNTESTED)], ("keeps under interchange", 0.3)),
         (
             shares(interchange=0.9, path_patching=0.2, faithfulness=0.1),
@@ -724,10 +718,10 @@ def test_a_headline_names_the_least_of_what_was_counted(
     if made is not None and said is not None:
         words = [made.verb, made.of if made.verb == "explains" else made.how]
         assert " ".join(words).startswith(said[0]) and made.share == pytest.approx(said[1])
-    computes = said is not None and said[0].startswith("explains")
-    left = found.unaccounted["accuracy"] + found.unaccounted.get("logits", 1.0)
+    first = "keeps" if said is None else " ".join(said[0].split()[:2])
+    kind = 3 if said is None else {"explains logits": 0, "explains answers": 1}.get(first, 2)
     place = list(STANDINGS).index(found.standing)
-    assert found.rank == (place, not computes, pytest.approx(left))
+    assert found.rank == (place, kind, pytest.approx(0.0 if said is None else -said[1]))
 
 
 def test_a_test_is_a_finding_with_its_numbers() -> None:

@@ -74,9 +74,9 @@ def test_tables_have_columns_of_the_best_explanation() -> None:
     rows = mechint.runs({"adds": subject, "untrained": subject.untrained(0)}).explain().rows()
     best = explain(subject)[0]
     assert rows[0]["explain.family"] == "frequencies" and rows[0]["explain.standing"] == "stands"
-    assert rows[0]["explain.unaccounted"] == pytest.approx(best.unaccounted["logits"])
+    assert rows[0]["explain.accounted"] == pytest.approx(best.value("match"))
     assert rows[1]["explain.standing"] == "refused" and rows[1]["explain.verdict"] == "no"
-    assert rows[1].get("explain.unaccounted") is None
+    assert rows[1].get("explain.accounted") is None
 
 
 def test_another_answer_can_be_explained() -> None:
@@ -99,7 +99,7 @@ def test_the_report_begins_with_the_program(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     best, shown = json.loads(ran.stdout)["audits"][0], page.read_text()
     assert best["standing"] == "stands"
-    assert f" explains {1 - best['unaccounted']['logits']:.0%} " in shown
+    assert f" explains {best['accounted']['share']:.0%} " in shown
     assert all(f"x token 0{end}" in shown for end in (":", "")) and best["name"] in shown
 
 
@@ -108,7 +108,8 @@ def test_where_no_probe_leads_the_program_is_the_verdict() -> None:
     account = analyze(subject)
     best = explain(subject)[0]
     assert not account.ranked and best.standing == "stands" and "largest token" in str(best)
-    share = 1 - best.unaccounted["accuracy"]
+    assert best.accounted is not None
+    share = best.accounted.share
     name = best.explanation.name.lower()
     assert account.verdict.lower().startswith(f"{name}, which explains {share:.0%}")
     (told,) = json.loads(
