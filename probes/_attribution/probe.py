@@ -107,7 +107,7 @@ class Attribution(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
-        every, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
+        every, share = paired(subject, ablation, variable, seed, self.only_correct)
         report = Report(self, subject)
         report.update({"answered": share})
         if reason := mostly_wrong(share, "examples"):

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
@@ -26,11 +25,7 @@ from mechint.subject.counterfactuals import (
 )
 from mechint.subject.pairs import Pairs
 from mechint.task import (
-    SPLITS,
-    Batch,
     FiniteTask,
-    GeneratedTask,
-    Task,
     Variable,
     choose_answer,
 )
@@ -42,8 +37,6 @@ if TYPE_CHECKING:
 
 ALL_INPUTS = 1 << 14
 """A circuit of a finite task with no more inputs is judged on all of them."""
-FEW_INPUTS = 512
-"""So few different inputs to probe that those of the other splits are taken, too."""
 
 
 def variable_setting() -> Any:
@@ -93,24 +86,18 @@ def paired(
     subject: Subject,
     ablation: Ablation,
     variable: Variable | None,
-    wanted: int,
     seed: int,
     only_correct: bool,
     least: int = 0,
 ) -> tuple[Pairs, float]:
     """Pairs in random order, those that are answered correctly with `only_correct`, and the share
-    that is: of all examples of a finite task, or that the subject was given; else of twice `wanted`
-    that are drawn from the task. Fewer than `least` examples have several sources each.
+    that is. Fewer than `least` examples have several sources each.
 
     Raises:
         DataError: they have fewer than two different bases.
     """
-    task = subject.task
+    task, data, parts = subject.task, subject.data, []
     assert task is not None
-    data = subject.data
-    if not isinstance(task, FiniteTask) and not subject.data_given:
-        data = _drawn(task, 2 * wanted, seed + 1).to(subject.device)
-    parts = []
     rounds = max(1, math.ceil(least / max(len(data), 1)))
     for answer in _asked(subject, variable):
         if ablation == "mean":
@@ -142,19 +129,6 @@ def paired(
             )
         )
     return chosen, share
-
-
-def _drawn(task: Task, n: int, seed: int) -> Batch:
-    """`n` examples; where few of them differ, of all splits alike: what a model computes does not
-    depend on what it was trained on, and a circuit that was searched on eight inputs fails others.
-    """
-    drawn = task.sample(n, seed=seed, split=task.probe_split)
-    few = len(drawn.tokens.unique(dim=0)) < FEW_INPUTS
-    if not few or not isinstance(task, GeneratedTask):
-        return drawn
-    every = Batch.cat([drawn, *(task.sample(n, seed, split) for split in SPLITS)])
-    first = np.unique(every.tokens.cpu().numpy(), axis=0, return_index=True)[1]
-    return every[torch.from_numpy(np.resize(np.sort(first), n))]  # each again, for other sources
 
 
 def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:

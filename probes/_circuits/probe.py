@@ -169,10 +169,9 @@ class Circuits(Probe):
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         ablation, variable = stand_in(self, subject, self.ablation, self.variable, given_pairs=True)
-        wanted = self.pairs + self.held_out
         # the examples that are searched on are half of all, at most
         few = 2 * self.pairs
-        every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct, few)
+        every, share = paired(subject, ablation, variable, seed, self.only_correct, few)
         search, test, unseen = split(subject, every, self.pairs, self.held_out, seed)
         graph = graph_of(subject, every, self.by_position)
         on_search, on_test, on_unseen = (

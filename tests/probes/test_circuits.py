@@ -378,7 +378,7 @@ def test_all_answers_are_asked_about_together() -> None:
     for variable, reads in ((None, every), ("2-hop of 0", 1)):
         chosen = None if variable is None else subject.task.variables[variable]
         ablation: Any = "mean" if variable is None else "counterfactual"
-        pairs, share = paired(subject, ablation, chosen, 8, 0, True)
+        pairs, share = paired(subject, ablation, chosen, 0, True)
         assert len(pairs.reads.unique()) == reads and share == 1
 
 
@@ -399,7 +399,7 @@ def test_all_answers_of_an_example_are_on_one_side(held_out: int) -> None:
     """Of 40 examples all 34 that the search had seen were among those called held-out."""
     subject = planted.composition(5, 4).subject
     subject = subject.with_data(subject.data[:40]).with_answer("all")
-    every, _ = paired(subject, "mean", None, 64, 0, False)
+    every, _ = paired(subject, "mean", None, 0, False)
     search, judged, unseen = split(subject, every, 48, held_out)
     seen, held, fresh = (
         {tuple(row) for row in one.base.tolist()} for one in (search, judged, unseen)
