@@ -30,49 +30,41 @@ def everywhere(plant: planted.Planted) -> float:
     return float((answers == subject.data.targets)[read].double().mean())
 
 
-def ideal(p: int, frequencies: tuple[int, ...]) -> np.ndarray:
-    """(p, p, p) Σ_k cos 2πk(a + b − c)/p by direct summation."""
+def ideal(p: int, frequencies: tuple[int, ...], constant: bool) -> np.ndarray:
+    """(p, p, p) Σ_k cos 2πk(a + b − c)/p by direct summation; with constant attention each times
+    |cos πk(a − b)/p|.
+    """
     a, b, c = np.ogrid[:p, :p, :p]
-    return sum(np.cos(2 * np.pi * k * (a + b - c) / p) for k in frequencies)
+    factor = [np.abs(np.cos(np.pi * k * (a - b) / p)) if constant else 1 for k in frequencies]
+    waves = [np.cos(2 * np.pi * k * (a + b - c) / p) for k in frequencies]
+    return sum(f * wave for f, wave in zip(factor, waves, strict=True))
 
 
 # --- modular addition -----------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("p", "frequencies"),
+    ("p", "frequencies", "constant"),
     [
-        (113, (16, 30, 56)),
-        (53, (1,)),
-        (53, (5, 17)),
-        (12, (1,)),
-        (12, (2, 3)),
-        (3, (1,)),
-        (31, tuple(range(1, 16))),
+        (113, (16, 30, 56), False),
+        (53, (1,), False),
+        (53, (5, 17), False),
+        (12, (1,), False),
+        (12, (2, 3), False),
+        (3, (1,), False),
+        (31, tuple(range(1, 16)), False),
+        (53, (5, 17), True),
+        (31, (4,), True),
+        (3, (1,), True),
     ],
 )
 def test_modular_addition_is_right_and_near_the_ideal_logits(
-    p: int, frequencies: tuple[int, ...]
+    p: int, frequencies: tuple[int, ...], constant: bool
 ) -> None:
-    plant = planted.modular_addition(p, frequencies)
+    plant = planted.modular_addition(p, frequencies, constant_attention=constant)
     assert everywhere(plant) == 1.0
     assert plant.truth["frequencies"] == frequencies
+    assert plant.subject.model.config.attention_rate == (0 if constant else 1)
     logits = plant.subject.grid(plant.subject.logits()).double().numpy()
-    expected = ideal(p, frequencies)
-    assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.999
-
-
-@pytest.mark.parametrize(("p", "frequencies"), [(53, (5, 17)), (31, (4,)), (3, (1,))])
-def test_constant_attention_gives_the_factor_of_half_the_difference(
-    p: int, frequencies: tuple[int, ...]
-) -> None:
-    plant = planted.modular_addition(p, frequencies, constant_attention=True)
-    assert everywhere(plant) == 1.0
-    assert plant.subject.model.config.attention_rate == 0
-    logits = plant.subject.grid(plant.subject.logits()).double().numpy()
-    a, b, c = np.ogrid[:p, :p, :p]
-    expected = sum(
-        np.abs(np.cos(np.pi * k * (a - b) / p)) * np.cos(2 * np.pi * k * (a + b - c) / p)
-        for k in frequencies
-    )
+    expected = ideal(p, frequencies, constant)
     assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.999
 
 

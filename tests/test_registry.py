@@ -122,6 +122,25 @@ class Their(Probe):
 """
 
 
+@pytest.fixture
+def quick_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: Callable[..., None]
+) -> Callable[[str], list[str]]:
+    """The quick probes where a plug-in of this text is the only one."""
+    from mechint.probe import probe
+
+    def quick(text: str) -> list[str]:
+        (tmp_path / "their_module.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "their_module", raising=False)
+        offered(("their", "their_module:Their"))
+        registry = Registry("probe", "mechint.theirs", "mechint.probe:Probe")
+        monkeypatch.setattr(probe, "PROBES", registry)
+        return probe.quick_probes()
+
+    return quick
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -135,38 +154,15 @@ class Their(Probe):
     ],
 )
 def test_a_broken_plug_in_stops_nobody(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    offered: Callable[..., None],
-    old: str,
-    new: str,
-    said: str,
+    quick_of: Callable[[str], list[str]], old: str, new: str, said: str
 ) -> None:
     """`mechint analyze` without --probe asks every probe whether it is quick."""
-    from mechint.probe import probe
-
-    (tmp_path / "their_module.py").write_text(THEIRS.replace(old, new))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "their_module", raising=False)
-    offered(("their", "their_module:Their"))
-    registry = Registry("probe", "mechint.theirs", "mechint.probe:Probe")
-    monkeypatch.setattr(probe, "PROBES", registry)
     with pytest.warns(UserWarning, match=said):
-        assert probe.quick_probes() == []
+        assert quick_of(THEIRS.replace(old, new)) == []
 
 
-def test_a_whole_plug_in_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: Callable[..., None]
-) -> None:
-    from mechint.probe import probe
-
-    (tmp_path / "their_module.py").write_text(THEIRS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "their_module", raising=False)
-    offered(("their", "their_module:Their"))
-    registry = Registry("probe", "mechint.theirs", "mechint.probe:Probe")
-    monkeypatch.setattr(probe, "PROBES", registry)
-    assert probe.quick_probes() == ["their"]
+def test_a_whole_plug_in_is_taken(quick_of: Callable[[str], list[str]]) -> None:
+    assert quick_of(THEIRS) == ["their"]
 
 
 def test_add_and_remove() -> None:

@@ -96,15 +96,17 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     """
     from mechint.report.outputs import refuse_foreign
     from mechint.run_table import compare_transitions, transition
-    from mechint.run_table.programs import programs_of, programs_text, section_of
+    from mechint.run_table.programs import programs_of, programs_text
     from mechint.system.files import csv_text, write_text
 
     check_options(given)
     check_exist(paths)
-    csv, out, names = given["csv"], given["out"], given["names"]
+    csv, out, names, over = (given[name] for name in ("csv", "out", "names", "transition"))
     opening = Opening(paths[0], given, names)
     if given["explained"] and opening.answer == "all":
         raise ParameterError("--answer all: an explanation is of one answer; expected a number")
+    if given["by"] is not None and over is None:
+        raise ParameterError("--by: takes --transition NAME, the setting along which sizes differ")
     if csv is not None:
         refuse_foreign(csv, force=given["force"], mark=b"name,path", kind="a table of mechint's")
     asked = _asked(paths, opening, given)
@@ -122,70 +124,78 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
     by_seed = given["explained"] and not given["over_steps"] and len(rows) > 1
     seeds = programs_of(rows) if by_seed else {}
     if out is not None:
-        from mechint.report import write_page
-        from mechint.run_table.page import over_steps, page_of_table
-
         figures = {name: asked.figures_of(name) for name in measured} if one_run else {}
-        more = [f"--{name}" for name in ("over-steps", "explain") if given[KEYS[name]]]
-        command = opening.command(
-            *more,
-            f"--out {shlex.quote(str(out))}",
-            probes=names,
-            places=shlex.join(map(str, paths)),
-            verb="table",
-        )
-        title = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
-        title += f": {paths[0].resolve().name}" if len(paths) == 1 else ""
-        page = page_of_table(rows, title, figures=figures, command=command)
-        if seeds:
-            page = dataclasses.replace(page, sections=[section_of(seeds), *page.sections])
-        write_page(page, out, light=given["light"])
-        print_error(f"report written to {out}")
-    over = given["transition"]
-    if given["by"] is not None and over is None:
-        raise ParameterError("--by: takes --transition NAME, the setting along which sizes differ")
-    learned = None if over is None else transition(rows, over)
-    apart = (
-        []
-        if given["by"] is None
-        else compare_transitions(rows, str(over), given["by"], given["ratio"])
-    )
-    programs = list[dict[str, Any]]()
+        _write_page(paths, opening, rows, figures, seeds)
+    # what is said below the table, and the same as JSON
+    said, found = list[str](), dict[str, Any]()
     if one_run and given["explained"]:
-        from mechint.explanation.table import last_over_steps
+        from mechint.explanation.table import last_over_steps, last_program
 
         with counting("explaining"):
-            programs = last_over_steps(asked.entries, seed=given["seed"], answer=opening.answer)
+            found["last_program"] = last_over_steps(
+                asked.entries, seed=given["seed"], answer=opening.answer
+            )
+        said += filter(None, [last_program(found["last_program"])])
+    if seeds:
+        found["programs"] = seeds
+        said += programs_text(seeds).splitlines()
+    if over is not None:
+        learned = transition(rows, over)
+        found["transition"] = {"over": over, **learned.to_dict()}
+        said += [f"Test accuracy {learned.said(over)}."] * (given["by"] is None)
+    if given["by"] is not None:
+        found["factors"] = compare_transitions(rows, over, given["by"], given["ratio"])
+        said += [_factor_text(factor, over, given["ratio"]) for factor in found["factors"]]
     if given["as_json"]:
         from mechint.probe.results import SCHEMA, to_jsonable
 
-        found = {} if learned is None else {"transition": {"over": over, **learned.to_dict()}}
-        found |= {"factors": apart} if apart else {}
-        found |= {"last_program": programs} if programs else {}
-        found |= {"programs": seeds} if seeds else {}
         print_json(to_jsonable({"schema": SCHEMA, "rows": rows, **found}))
     else:
         _print(rows, measured)
-        if one_run and given["explained"]:
-            from mechint.explanation.table import last_program
-
-            if said := last_program(programs):
-                echo(f"\n{said}", 2)
-        if seeds:
-            for line in ("", *programs_text(seeds).splitlines()):
-                echo(line, 2)
-        if learned is not None and not apart:
-            console().print(f"\nTest accuracy {learned.said(str(over))}.", markup=False)
-        for one in apart:
-            factor = "any number of" if math.isnan(one["value"]) else f"{one['value']:.3g}"
-            why = f" ({one['reason']})" if one["reason"] else ""
-            console().print(
-                f"{one['first']} against {one['second']}: {factor} times the {over} "
-                f"[{one['low']:.3g}, {one['high']:.3g}], exact p {one['p_value']:.2g}; "
-                f"more than {given['ratio']:g} times: {one['verdict']}{why}.",
-                markup=False,
-            )
+        for line in ["", *said] if said else []:
+            echo(line, 2)
     return 2 if _report_refusals(rows, [*names, *["explain"] * given["explained"]]) else 0
+
+
+def _factor_text(factor: Mapping[str, Any], over: str, ratio: float) -> str:
+    """The factor by which models of one setting must be larger than of another, and its test."""
+    value = "any number of" if math.isnan(factor["value"]) else f"{factor['value']:.3g}"
+    why = f" ({factor['reason']})" if factor["reason"] else ""
+    return (
+        f"{factor['first']} against {factor['second']}: {value} times the {over} "
+        f"[{factor['low']:.3g}, {factor['high']:.3g}], exact p {factor['p_value']:.2g}; "
+        f"more than {ratio:g} times: {factor['verdict']}{why}."
+    )
+
+
+def _write_page(
+    paths: Sequence[Path],
+    opening: Opening,
+    rows: Sequence[Mapping[str, Any]],
+    figures: Mapping[str, Any],
+    seeds: Mapping[str, Any],
+) -> None:
+    """The page of a table at ``--out``, with the programs of many seeds first."""
+    from mechint.report import write_page
+    from mechint.run_table.page import over_steps, page_of_table
+    from mechint.run_table.programs import section_of
+
+    given = opening.given
+    more = [f"--{name}" for name, key in KEYS.items() if given[key]]
+    command = opening.command(
+        *more,
+        f"--out {shlex.quote(str(given['out']))}",
+        probes=given["names"],
+        places=shlex.join(map(str, paths)),
+        verb="table",
+    )
+    title = counted(len(rows), "checkpoint" if over_steps(rows) else "model")
+    title += f": {paths[0].resolve().name}" if len(paths) == 1 else ""
+    page = page_of_table(rows, title, figures=figures, command=command)
+    first = [section_of(seeds)] if seeds else []
+    page = dataclasses.replace(page, sections=[*first, *page.sections])
+    write_page(page, given["out"], light=given["light"])
+    print_error(f"report written to {given['out']}")
 
 
 KEYS = {"over-steps": "over_steps", "explain": "explained"}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import CheckpointError, ParameterError, UnknownNameError, counted
+from mechint.errors import CheckpointError, ParameterError, counted
 from mechint.models import find_device
 from mechint.run_table.entries import (
     Entry,
@@ -113,14 +113,7 @@ class Runs:
         return replace(self, measurements=tuple(drawn))
 
     def figures_of(self, name: str) -> list[Mapping[str, Figure]]:
-        """Per model, the figures of the probe `name` in a table made `with_figures`.
-
-        Raises:
-            UnknownNameError: the table has no such probe.
-        """
-        names = {one.probe.name for one in self.measurements}
-        if name not in names:
-            raise UnknownNameError.of("measured probe", name, names)
+        """Per model, the figures of the probe `name` in a table made `with_figures`."""
         self.rows()
         return [self._held[i, one.weights_changed()][1][name] for i, one in enumerate(self.entries)]
 
