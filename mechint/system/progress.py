@@ -24,8 +24,6 @@ from mechint.errors import in_words, one_line, per_time, percent, spell
 if TYPE_CHECKING:
     from rich.console import Console
 
-BAR_FROM = 100
-"""Columns from which a bar fits beside what is said of training."""
 EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
 
@@ -126,7 +124,7 @@ def counting(title: str) -> Iterator[Count]:
 
     out, start = console(err=True), time.monotonic()
     last, now = start, (0, 1, "")
-    columns = (BarColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(20), TextColumn("{task.description}"))
     shown = {"disable": not out.is_terminal, "redirect_stdout": sys.stdout.isatty()}
     with Progress(*columns, console=out, transient=True, **shown) as bar:
         entry = bar.add_task(title, total=None)
@@ -144,8 +142,9 @@ def counting(title: str) -> Iterator[Count]:
 
         def count(done: int, of: int, name: str) -> None:
             nonlocal now
-            now = (done, of, name)
-            show(done, of, name)
+            if (done, of, name) != now:
+                now = (done, of, name)
+                show(*now)
 
         token = _inside.set(lambda text: show(now[0], now[1], f"{now[2]}, {text}"))
         try:
@@ -200,45 +199,22 @@ def _pace(done: int, of: int, seconds: float) -> str:
 # --- training -------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def training_bar(title: str) -> Iterator[Callable[[Any], None]]:
-    """Shows on stderr the share that is done, the rate, the time left and the latest accuracies.
+    """Progress over the steps that are left to train, with the latest accuracies.
 
-    Yields the function that is told each `mechint.training.Progress`.
+    Yields the function that is told each `mechint.training.Progress`; of several ensembles the
+    steps are those of the share of all work that is done.
     """
-    out = console(err=True)
-    started: dict[int, tuple[float, float]] = {}  # part, -1 for all → time and step, share then
-
-    def text(now: Any, at: float) -> str:
-        begun, done = started.setdefault(-1, (at, now.done))
-        since, step = started.setdefault(now.part, (at, now.step))
-        parts = [f"step {now.step} of {now.steps}", summary(now.metrics)]
-        if at - since > 1 and now.step > step:
-            rate, models = (now.step - step) / (at - since), f" × {now.models} models"
-            number = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-            parts.append(f"{number} steps/s{models if now.models > 1 else ''}")
-        if at - begun > 2 and done < now.done < 1:
-            parts.append(f"{in_words((at - begun) * (1 - now.done) / (now.done - done))} left")
-        return "  ".join(parts)
-
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    last, ended = -math.inf, set[int]()
-    fields = TextColumn("{task.description}"), TextColumn("{task.fields[seen]}")
-    bars = (BarColumn(), TaskProgressColumn()) if out.width >= BAR_FROM else ()
-    columns = (fields[0], *bars, fields[1])
-    with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
-        entry = bar.add_task(title, total=1.0, seen="")
+    with counting(title) as count:
+        begun, latest = math.nan, ""
 
         def show(now: Any) -> None:
-            nonlocal last
-            at, final = time.monotonic(), now.step >= now.steps and now.part not in ended
-            line = text(now, at)
-            if out.is_terminal:
-                seen: dict[str, Any] = {"seen": line} if now.metrics else {}
-                bar.update(entry, completed=now.done, **seen)
-            elif now.metrics and (at - last >= EVERY or final):
-                last = at
-                ended.update({now.part} if final else ())
-                print_line(f"{title}: {line}")
+            nonlocal begun, latest
+            begun = now.done if math.isnan(begun) else begun  # a run that is resumed begins late
+            latest = summary(now.metrics) or latest
+            models = f"  {now.models} models" if now.models > 1 else ""
+            if latest:
+                done, of = (round((share - begun) * now.steps) for share in (now.done, 1))
+                count(done, of, f"{latest}{models}")
 
         yield show
 

@@ -25,12 +25,15 @@ SMALL = [
 ]
 
 
-def test_a_run_and_its_words(mechint: Command, tmp_path: Path) -> None:
+def test_a_run_and_its_words(
+    mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mechint.system.progress.EVERY", 0)
     out = tmp_path / "run"
     result = mechint("train", "modular-arithmetic", *SMALL, "--out", out)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{out}  finished  train ")
-    assert "training modular-arithmetic: step 6 of 6 train " in result.stderr
+    assert "training modular-arithmetic: 6 of 6 (train " in result.stderr
     assert (out / "ckpt.pt").exists()
     info = json.loads(mechint("checkpoint", "info", out, "--json").stdout)
     assert (info["step"], info["task"]["parameters"]["p"], info["model"]["d_model"]) == (6, 7, 16)
@@ -70,6 +73,7 @@ def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
     monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})
+    monkeypatch.setattr("mechint.system.progress.EVERY", 0)
 
 
 @pytest.mark.usefixtures("small_demo")
