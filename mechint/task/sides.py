@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
+from torch import Tensor
 
 from mechint.task.batch import Batch, rng
 from mechint.task.families import FiniteTask

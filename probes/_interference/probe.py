@@ -222,7 +222,7 @@ class Interference(Probe):
         family-wise over their pairs.
         """
         mean, (a, b), halves = null.mean(0), np.triu_indices(len(names), 1), observed.diagonal()
-        pairs = [f"{names[i]} and {names[j]}" for i, j in zip(a, b, strict=True)]
+        pairs = [f"{first} and {second}" for first, second in itertools.combinations(names, 2)]
         # the cosine of a gradient that is mostly noise spreads more than its null
         clear = np.minimum(halves[a], halves[b]) >= MIN_HALVES
         least = int(halves.argmin())

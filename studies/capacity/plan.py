@@ -5,8 +5,8 @@ comparison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from mechint.studies.capacity import language, regressions
 from mechint.studies.capacity.claims import CLAIMS
@@ -62,6 +62,18 @@ LANGUAGE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+class Cell(NamedTuple):
+    """Runs that differ in width and seed alone. folder: the arm's name when empty."""
+
+    name: str
+    widths: Sequence[int]
+    seeds: Sequence[int]
+    task: Mapping[str, Any]
+    train: Mapping[str, Any]
+    folder: str = ""
+    labels: Mapping[str, Any] | None = None
+
+
 def plan(size: str) -> list[PlannedRun]:
     """The regressions of `size`, then its language models; a night trains no regression again."""
     if size == "fresh":
@@ -86,65 +98,55 @@ def regression_runs(budget: Mapping[str, Any], again: int = 0) -> list[PlannedRu
     kept = {**exact, "checkpoints": "log", "n_checkpoints": 12}
     first, seeds = (SEED, budget["seeds"]) if not again else (FRESH, again)
     own = range(first, first + seeds)
-    followed = ("training", widths, own if again else range(4000, 4000 + few), usual, kept)
-    stairs = ("staircase", range(1, most + 1), own, {**single, "alpha": 1.0}, exact)
+    followed = Cell("training", widths, own if again else range(4000, 4000 + few), usual, kept)
+    stairs = Cell("staircase", range(1, most + 1), own, {**single, "alpha": 1.0}, exact)
 
     def batches(steps: int, looks: int, **settings: Any) -> dict[str, Any]:
         given = {"batch_size": budget["batch_size"], "steps": steps}
         return {**given, "evaluate_every": max(1, steps // looks), **settings}
 
     cells = [
-        ("phase", widths, own, usual, exact),
+        Cell("phase", widths, own, usual, exact),
         followed,
         stairs,
-        ("complexity", widths, own, {**budget["task"], **budget["complex"]}, exact),
-        *(
-            (f"alpha{alpha:g}", widths, range(SEED, SEED + few), {**usual, "alpha": alpha}, exact)
-            for alpha in (0.5, 1.5)
-        ),
-        *(
-            (
-                *("data", budget["data_widths"], own, usual),
-                *(batches(factor * budget["data_steps"], 20), f"data{factor}", {"factor": factor}),
-            )
-            for factor in (1, 10)
-        ),
-        *(
-            (
-                *(name, budget["gap_widths"], own, {**usual, "gap": gap, **more}),
-                *(batches(steps, 150), f"{name}-gap{gap}", {"gap": gap}),
-            )
-            for name, more in (("retention", {}), ("weighted", {"normalization": "fixed"}))
-            for gap in gaps
-            if not more or gap > 1  # no batch is enlarged at gap 1: the two arms are one
-        ),
-        *(
-            (
-                *("optimizer", [budget["clip_width"]], own),
-                {**usual, "gap": gap} | ({"normalization": "fixed"} if "fixed" in name else {}),
-                batches(steps, 10, **settings),
-                f"{name.lower().replace(', ', '-').replace(' ', '-')}-gap{gap}",
-                {"optimizer": name, "gap": gap},
-            )
-            for name, settings in OPTIMIZERS.items()
-            for gap in (min(gaps), max(gaps))
-        ),
+        Cell("complexity", widths, own, {**budget["task"], **budget["complex"]}, exact),
     ]
-    return [
-        one
-        for name, of, drawn, task, train, folder, labels in (
-            (*cell, cell[0], {})[:7]  # a folder of its name, and no labels, where it says neither
-            for cell in ([stairs, followed] if again else cells)
+    for alpha in (0.5, 1.5):
+        drawn = range(SEED, SEED + few)
+        cells.append(Cell(f"alpha{alpha:g}", widths, drawn, {**usual, "alpha": alpha}, exact))
+    for factor in (1, 10):
+        train = batches(factor * budget["data_steps"], 20)
+        labels = {"factor": factor}
+        cells.append(
+            Cell("data", budget["data_widths"], own, usual, train, f"data{factor}", labels)
         )
-        for width in of
-        for seed in drawn
-        for one in arm(
-            *(name, "regression-mixture", [seed], task),
-            {"width": width, "columns": max(of)},
-            {**train, "data_seed": seed if train["batch_size"] else SEED},
-            folder=f"{folder}-width{width}" if len(of) > 1 else folder,
+    for name, more in (("retention", {}), ("weighted", {"normalization": "fixed"})):
+        # no batch is enlarged at gap 1: the two arms are one
+        for gap in [gap for gap in gaps if not more or gap > 1]:
+            task, train = {**usual, "gap": gap, **more}, batches(steps, 150)
+            folder, labels = f"{name}-gap{gap}", {"gap": gap}
+            cells.append(Cell(name, budget["gap_widths"], own, task, train, folder, labels))
+    for name, settings in OPTIMIZERS.items():
+        for gap in (min(gaps), max(gaps)):
+            more = {"normalization": "fixed"} if "fixed" in name else {}
+            task, train = {**usual, "gap": gap, **more}, batches(steps, 10, **settings)
+            folder = f"{name.lower().replace(', ', '-').replace(' ', '-')}-gap{gap}"
+            labels = {"optimizer": name, "gap": gap}
+            cells.append(
+                Cell("optimizer", [budget["clip_width"]], own, task, train, folder, labels)
+            )
+    return [
+        run
+        for cell in ([stairs, followed] if again else cells)
+        for width in cell.widths
+        for seed in cell.seeds
+        for run in arm(
+            *(cell.name, "regression-mixture", [seed], cell.task),
+            {"width": width, "columns": max(cell.widths)},
+            {**cell.train, "data_seed": seed if cell.train["batch_size"] else SEED},
+            folder=f"{cell.folder or cell.name}{f'-width{width}' if len(cell.widths) > 1 else ''}",
             width=width,
-            **labels,
+            **(cell.labels or {}),
         )
     ]
 
