@@ -83,8 +83,7 @@ class Gradients(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         data = training_data(subject, self.split)
         report = Report(self, subject)
-        assert subject.task is not None
-        loss, found = loss_gradient(subject, data, self._weights(subject.task, data.targets))
+        loss, found = loss_gradient(subject, data, self._weights(subject.known_task, data.targets))
         names = (name for name, _ in subject.model.named_parameters())
         norms = {name: float(one.norm()) for name, one in zip(names, found, strict=True)}
         total, largest = math.hypot(*norms.values()), max(norms, key=lambda name: norms[name])
@@ -92,7 +91,7 @@ class Gradients(Probe):
         shuffled = []
         for i in range(self.permutations):
             targets = other(data.targets, rng("gradients null", seed, i))
-            weights = self._weights(subject.task, targets)
+            weights = self._weights(subject.known_task, targets)
             _, found = loss_gradient(subject, Batch(data.tokens, targets), weights)
             shuffled.append(math.hypot(*(float(one.norm()) for one in found)))
         report.metric("gradients.total", total)

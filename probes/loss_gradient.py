@@ -25,7 +25,6 @@ def loss_gradient(
     Raises:
         MechintError: a gradient is not finite.
     """
-    assert subject.task is not None
     # frozen ones too: `untouched` gives them back as they were
     parameters = [parameter.requires_grad_(True) for parameter in subject.model.parameters()]
     loss, total = 0.0, [torch.zeros_like(parameter) for parameter in parameters]
@@ -34,7 +33,7 @@ def loss_gradient(
         tokens, targets, shares = part
         with torch.enable_grad():
             logits = subject.model(tokens).flatten(0, 1)
-            each = answer_scores(subject.task, logits, targets.flatten(0, 1))[..., LOSS]
+            each = answer_scores(subject.known_task, logits, targets.flatten(0, 1))[..., LOSS]
             summed = (each.nan_to_num() * shares.flatten(0, 1)).sum()
             found = gradients_of(summed, parameters)
         loss += float(summed.detach())

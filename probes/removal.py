@@ -50,10 +50,9 @@ def mean_loss(
     """Cross-entropy in nats, float64, mean over rows and outputs; of the subject's own logits on
     its own targets where none are given.
     """
-    assert subject.task is not None
     logits = subject.logits() if logits is None else logits
     targets = subject.targets if targets is None else targets
-    return float(answer_scores(subject.task, logits, targets)[..., LOSS].nanmean())
+    return float(answer_scores(subject.known_task, logits, targets)[..., LOSS].nanmean())
 
 
 # --- the embedding --------------------------------------------------------------------------------
@@ -210,13 +209,12 @@ def losses_at_mean(
     sets: Sequence[Int[np.ndarray, " _chosen"]],
 ) -> Float[np.ndarray, " set"]:
     """`mean_loss` with each set of neurons of `hook` at their `mean`, at every position."""
-    assert subject.task is not None
     units = (tuple(some.tolist()) for some in sets)
     edits = [Mean(Site(hook, units=some), mean[list(some)]) for some in units]
     targets, losses = subject.targets, []
     tokens = subject.data.tokens[subject.answer_examples]
     for rows, runs, inputs, _ in Cases(subject, tokens, subject.answer_positions).parts():
-        read = partial(_losses, subject.task, targets[rows])
+        read = partial(_losses, subject.known_task, targets[rows])
         losses.append(runs.under(edits, inputs, read=read))
     return torch.cat(losses, 1).nanmean((1, 2)).cpu().numpy()
 
@@ -258,8 +256,8 @@ class Removals:
         examples: int,
         least: float,
     ) -> Sequence[Label]:
-        """Without each of `alone`, without all `others`, and without the keys together, these
-        beside random directions of the others on so many examples.
+        """Measure the rise of the loss without each of `alone`, without all `others`, and without
+        the needed keys together, these beside random directions of the others on so many examples.
 
         Returns:
             The keys that are removed together, as the metric "embedding.needed": those without
@@ -268,30 +266,30 @@ class Removals:
             there are none.
         """
         report, subject = self.report, self.edited.subject
-        each = {k: self.rise([k]) for k in alone}
         report.metric("loss", self.base, unit="nats")
-        report.metric("embedding.removal", each, unit="nats")
+        report.metric("embedding.removal", {k: self.rise([k]) for k in alone}, unit="nats")
         report.metric("embedding.removal_unnamed", self.rise(others), unit="nats")
         if not key:
             return key
-        drawn = rng(f"{self.report.probe.name} removal examples", self.seed)
-        edited = replace(self.edited, subject=sample_examples(subject, examples, drawn))
-        report.metric("embedding.examples", len(edited.subject.data))
-        few = replace(self, edited=edited)
-        bar = max([least, *(few.rise([k]) for k in others)])
-        needed = [k for k in key if few.rise([k]) > bar]
-        if few.rise(needed) < few.rise(key) / 2:
+        examples_rng = rng(f"{report.probe.name} removal examples", self.seed)
+        sample = sample_examples(subject, examples, examples_rng)
+        on_sample = replace(self, edited=replace(self.edited, subject=sample))
+        report.metric("embedding.examples", len(sample.data))
+        bar = max([least, *(on_sample.rise([k]) for k in others)])
+        needed = [k for k in key if on_sample.rise([k]) > bar]
+        if on_sample.rise(needed) < on_sample.rise(key) / 2:
             needed = []  # what is needed is more than these
         report.metric("embedding.needed", needed)
-        key, name = needed or key, "embedding.removal_named"
-        report.metric(name, self.rise(key), unit="nats")
-        rows, rest = self.harmonics.rows(key), self.harmonics.rows(others)
+        together, name = needed or key, "embedding.removal_named"
+        report.metric(name, self.rise(together), unit="nats")
+        rows, rest = self.harmonics.rows(together), self.harmonics.rows(others)
         if len(rows) < len(rest):  # else no as many directions are left to remove
-            draw = rng(f"{self.report.probe.name} removal null", self.seed)
-            drawn = edited.losses(random_directions(rest, len(rows), self.samples, draw))
+            directions_rng = rng(f"{report.probe.name} removal null", self.seed)
+            random = random_directions(rest, len(rows), self.samples, directions_rng)
+            null_rises = on_sample.edited.losses(random) - on_sample.base
             how = "as many random directions of the others removed"
-            report.nulls[name] = Null.sampled(name, few.rise(key), drawn - few.base, how)
-        return key
+            report.nulls[name] = Null.sampled(name, on_sample.rise(together), null_rises, how)
+        return together
 
 
 def add_finding(

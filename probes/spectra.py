@@ -16,27 +16,24 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechint.decide import Claim
-from mechint.errors import plural
 from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics, Label
-from mechint.probe.report import Report
-from mechint.probe.results import Effect, Null
-from mechint.probes.words import in_words, named
+from mechint.probe.results import Null
 from mechint.subject import Subject
 from mechint.subject.activations import LOGITS
 from mechint.task import FiniteTask, rng
 
 Array = NDArray[Any]
+LARGEST_COSINE = "logits.largest_cosine"
+"""The metric of every probe whose null decides about key frequencies of the logits."""
 PERMUTED_CLASSES = "the largest cosine with permuted classes, with and without the answers"
 TIE = 1e-12
 """Cosines nearer than this are the same: a lookup table's, summed in another order."""
@@ -90,32 +87,33 @@ class Spectrum:
         return sum(self.by_label[label] ** 2 for label in self.keys)
 
     @property
-    def told(self) -> list[Label]:
+    def named_keys(self) -> list[Label]:
         """The keys that hold at least a hundredth of what all explain: those that a sentence names.
 
         A key of less stands out of its null, and does next to nothing.
         """
-        least = TOLD * self.explained
+        least = NAMED_SHARE * self.explained
         return [label for label in self.keys if self.by_label[label] ** 2 >= least]
 
     @property
-    def told_share(self) -> float:
+    def named_share(self) -> float:
         """The share of the logits' variance along those that a sentence names."""
-        return sum(self.by_label[label] ** 2 for label in self.told)
+        return sum(self.by_label[label] ** 2 for label in self.named_keys)
 
     @property
     def undecided(self) -> str:
         """The reason for which the rule could find no key in these logits, whatever they were made
         of; "" where it could, or did.
 
-        Squared cosines add up to one at most. If three quarters of them are at least the lower
-        quartile, a single one has at most what is left: of a flat spectrum less than the level that
-        it would have to exceed.
+        Squared cosines sum to at most 1. If most are about equal (a flat spectrum), the largest
+        possible one is below the threshold, so no frequency could ever be key: say so instead of
+        "no".
         """
         if self.keys:
             return ""
         size = np.sort(np.abs(self.values))
         quartile = int(0.25 * (len(size) - 1)) if len(size) else 0
+        # three quarters of them are at least as large as the lower quartile
         others = float(np.square(np.full(len(size) - quartile - 1, size[quartile])).sum())
         room, level = math.sqrt(max(0.0, 1 - others)), float(self.thresholds.min(initial=math.inf))
         if level >= room:
@@ -350,8 +348,7 @@ class Cycle:
 
     def columns(self, subject: Subject) -> list[int]:
         """Columns of the elements' logits."""
-        assert subject.task is not None
-        start = subject.task.output_slices[self.output].start
+        start = subject.known_task.output_slices[self.output].start
         return [start + one for one in self.classes]
 
     def exponents(self, subject: Subject) -> Int[Tensor, " row"]:
@@ -366,8 +363,7 @@ class Cycle:
 
 def cycles(subject: Subject) -> list[Cycle]:
     """The outputs whose classes a cyclic group acts on, where the data have every answer."""
-    task, found = subject.task, list[Cycle]()
-    assert task is not None
+    task, found = subject.known_task, list[Cycle]()
     for index, output in enumerate(task.outputs):
         group, classes = output.group, np.arange(output.n_classes)
         if (
@@ -408,7 +404,6 @@ def value_tokens(subject: Subject) -> list[int] | None:
     return [symmetry.tokens[i] for i in np.argsort(symmetry.group.logarithms)]
 
 
-# --- findings -------------------------------------------------------------------------------------
 def say_order(tokens: Sequence[int] | None) -> str:
     """The order in which tokens have frequencies, as a caveat; "" where that is of their numbers.
 
@@ -420,43 +415,7 @@ def say_order(tokens: Sequence[int] | None) -> str:
     return f"over tokens in the order {first}, …" * (listed != sorted(listed))
 
 
-def add_logits_finding(
-    report: Report,
-    found: Spectrum,
-    noun: str,
-    keys: Sequence[Label],
-    whole: WholeSpectrum | None = None,
-) -> None:
-    """The largest cosine of the logits beside its null, and the finding and the lead on the key
-    ones, named in the order of `keys` where they are `told`; noun: of one. Where none can be key,
-    the finding is on all of them together: `whole`.
-    """
-    name = "logits.largest_cosine"
-    null = found.test(name, PERMUTED_CLASSES)
-    report.metric(name, found.observed, null=null)
-    keys = [label for label in keys if label in found.told]
-    some, which = in_words(len(keys), noun), named(keys)
-    if found.undecided and whole is not None and whole.alike:
-        add_whole_finding(report, whole, noun, len(found.null))
-        return
-    unseen = found.unseen is not None and found.observed > null.mean and not keys
-    where = f" on {found.unseen.where}" if unseen and found.unseen else ""
-    report.finding(
-        Claim(
-            f"The logits use {some}, {found.told_share:.0%} of their variance: {which}.",
-            no=f"No {noun} stands out in the logits{where}.",
-            unclear=f"Key {plural(noun)} of the logits are unclear.",
-            doubt=found.undecided,
-            lead=found.told_share >= HALF,
-            caveat=say_order(value_tokens(report.subject)),
-        ),
-        Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
-        holds=bool(keys),
-        null=name,
-    )
-
-
-TOLD = 0.01
+NAMED_SHARE = 0.01
 """Share of what all keys explain from which a key is named."""
 HALF = 0.5
 """Share below which a part does not lead an account."""
@@ -464,178 +423,12 @@ MOST = 0.9
 """Share of the gain from which a part carries the loss, and not only part of it."""
 
 
-def gained(own: float, part: float, n: int) -> float:
+def share_of_gain(own: float, part: float, n: int) -> float:
     """The share of what a loss is below that of n equal logits which a part of the logits gives
     back; NaN of a loss that is not below it.
 
-    >>> gained(0.0, math.log(10) / 4, 10)
+    >>> share_of_gain(0.0, math.log(10) / 4, 10)
     0.75
     """
     chance = math.log(n)
     return (chance - part) / (chance - own) if own < chance else math.nan
-
-
-# --- all frequencies together ---------------------------------------------------------------------
-WHOLE_ALPHA = 0.01
-"""Level of the finding on all frequencies together."""
-
-
-@dataclass(frozen=True)
-class WholeSpectrum:
-    """The part of the logits that all frequencies make together: a function of answer − class, even
-    in it, as any sum of cos w(answer − class) is; and what becomes of each frequency of the logits
-    where half of them are taken out of the embedding.
-
-    A lookup table of right answers has such logits, too. Of a model that computes with frequencies
-    those taken out of the embedding are missing in the logits, and the others are not.
-
-    cosines (h,); share: of the logits' variance, the sum of their squares; samples (sample,): the
-    same with permuted classes. loss, alone, without: cross-entropy (nats) of the logits, of this
-    part alone and of the logits without it. left (h,): the share of each frequency's amplitude in
-    the logits that is left without those `removed`; None where the embedding cannot be edited.
-    """
-
-    cosines: Float[np.ndarray, " h"]
-    share: float
-    samples: Float[np.ndarray, " sample"]
-    loss: float
-    alone: float
-    without: float
-    n: int
-    removed: Bool[np.ndarray, " h"]
-    left: Float[np.ndarray, " h"] | None
-
-    @classmethod
-    def of(
-        cls,
-        subject: Subject,
-        cycle: Cycle,
-        found: Spectrum,
-        rule: KeyRule,
-        seed: int,
-        without: Callable[[Sequence[Label]], Tensor] | None,
-    ) -> Self:
-        """Memory: all logits at once, in float64.
-
-        without(labels): logits with these frequencies taken out of the embedding.
-        """
-        exponents, columns = cycle.exponents(subject), cycle.columns(subject)
-        logits = subject.logits()
-        own, part, even = _by_difference(logits, exponents, columns)
-        targets = exponents[exponents >= 0]
-        loss, alone, rest = (float(F.cross_entropy(x, targets)) for x in (own, part, own - part))
-        harmonics, draw = cycle.harmonics, rng("whole spectrum", seed)
-        (sums,) = sum_logits(subject, [exponents], columns)
-        assert sums is not None
-        norms = np.sqrt(max(sums.squares, 1e-24) * sums.rows * (harmonics.characters**2).sum(1))
-        orders = permuted(draw, rule.permutations, cycle.n)
-        samples = np.square(harmonics.correlate(sums.sums, orders) / norms).sum(1)
-        h, left = len(harmonics.labels), None
-        removed = np.zeros(h, bool)
-        removed[draw.permutation(h)[: h // 2]] = True
-        if without is not None and h > 1:
-            taken = [k for k, one in zip(harmonics.labels, removed, strict=True) if one]
-            after = _by_difference(without(taken), exponents, columns)[2]
-            # Σ_d f(d) cos(2πkd/n), k = 1 … n//2
-            amplitudes = np.maximum(np.fft.rfft(even).real[1:], 1e-12)
-            left = np.fft.rfft(after).real[1:] / amplitudes
-        share = float(np.square(found.values).sum())
-        return cls(found.values, share, samples, loss, alone, rest, cycle.n, removed, left)
-
-    @property
-    def alike(self) -> bool:
-        """True if no frequency has less than half the cosine of another."""
-        return bool(self.cosines.min() > 0.5 * self.cosines.max() > 0)
-
-    def passed_on(self, metric: str, permutations: int) -> Null:
-        """By how much more is left of the frequencies that stay in the embedding than of those that
-        were taken out of it, against the same with others said to be taken out.
-        """
-        assert self.left is not None
-        left, draw = self.left, np.random.default_rng(0)  # the same order for every seed
-
-        def difference(removed: NDArray[Any]) -> float:
-            # of a lookup table all is rounding noise of single precision, which has to tie
-            return round(float(left[~removed].mean() - left[removed].mean()), 6)
-
-        null = [difference(draw.permutation(self.removed)) for _ in range(permutations)]
-        ways = math.comb(len(left), int(self.removed.sum()))
-        how = "other frequencies said to be taken out"
-        return Null.sampled(metric, difference(self.removed), np.array(null) + TIE, how, ways)
-
-
-def _by_difference(
-    logits: Float[Tensor, "row d_vocab_out"], exponents: Int[Tensor, " row"], columns: Sequence[int]
-) -> tuple[Tensor, Tensor, NDArray[Any]]:
-    """Logits of the rows that have an exponent, less their mean over the classes; the part of them
-    that is an even function of answer − class; and this function (n,).
-    """
-    n, on = len(columns), exponents >= 0
-    exponents = exponents[on]
-    values = logits[on][:, list(columns)].double()
-    values = values - values.mean(1, keepdim=True)
-    turned = (exponents[:, None] + torch.arange(n, device=exponents.device)) % n
-    mean = values.gather(1, turned).mean(0)
-    even = (mean + mean.flip(0).roll(1)) / 2
-    part = torch.empty_like(values).scatter_(1, turned, even.expand(len(values), -1))
-    return values, part, even.cpu().numpy()
-
-
-def add_whole_finding(report: Report, whole: WholeSpectrum, noun: str, permutations: int) -> None:
-    """The finding on all frequencies together. The model computes with them where the loss of their
-    sum alone is nearer to the model's than to that of equal logits, the loss without it is not, and
-    what is taken out of the embedding is missing in the logits.
-    """
-    every, name = in_words(len(whole.cosines), noun), "logits.passed_on"
-    unclear = f"Whether the model computes with all {every} is unclear."
-    half = (whole.loss + math.log(whole.n)) / 2
-    report.metric("logits.whole_share", whole.share, null=whole.samples, how="permuted classes")
-    report.metric("logits.whole_loss_alone", whole.alone, unit="nats")
-    report.metric("logits.whole_loss_without", whole.without, unit="nats")
-    if whole.left is None:
-        why = "the logits hold all alike, as a lookup table's do, and its embedding is not edited"
-        report.unclear(unclear, why)
-        return
-    null = whole.passed_on(name, permutations)
-    report.metric(name, null.observed, null=null)
-    report.finding(
-        Claim(
-            f"The model computes with all {every} alike.",
-            no=f"The logits hold all {every} alike, as a lookup table's do.",
-            unclear=unclear,
-            lead=True,
-            causal=True,
-        ),
-        Effect.of(
-            null,
-            label="more left in the logits of those not taken out of the embedding",
-            than="others said to be taken out",
-        ),
-        holds=whole.alone < half < whole.without,
-        null=name,
-        alpha=WHOLE_ALPHA,
-        least=0.5,
-    )
-
-
-def add_embedding_finding(
-    report: Report, found: Spectrum, harmonics: Harmonics, noun: str, whose: str, null: str
-) -> None:
-    """The finding on the energy that the key ones hold of an embedding; null: the metric's name."""
-    flat = dict(zip(harmonics.labels, harmonics.flat.tolist(), strict=True))
-    held, one = sum(found.by_label[k] for k in found.keys), len(found.keys) == 1
-    some = f"{in_words(len(found.keys), noun).capitalize()} stand{'s' * one} out in the {whose}"
-    report.finding(
-        Claim(
-            f"{some}, {held:.0%} of its energy: {named(found.keys)}.",
-            no=f"No {noun} stands out in the {whose}.",
-            unclear=f"Key {plural(noun)} of the {whose} are unclear.",
-            caveat=say_order(value_tokens(report.subject)),
-            at_chance=True,
-        ),
-        Effect(held, "", "share of the energy", sum(flat[k] for k in found.keys), "flat spectrum")
-        if found.keys
-        else None,
-        holds=bool(found.keys),
-        null=null,
-    )

@@ -344,7 +344,7 @@ class Subject:
         return self.answers.at(self.answer)[1]
 
     @property
-    def _answered_task(self) -> Task:
+    def known_task(self) -> Task:
         """The task; ParameterError where there is none, so that no answer is right or wrong."""
         if self.task is None:
             raise ParameterError(
@@ -390,11 +390,11 @@ class Subject:
         """
         if logits is None and targets is None:
             return self._current_cache().get("correct", lambda: self._by_chunk(self.correct))
-        columns = self._answered_task.output_slices.values()
+        columns = self.known_task.output_slices.values()
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
         said = torch.stack([logits[..., part].argmax(-1) for part in columns], -1)
-        return (said[..., None] == self._answered_task.alternatives(targets)).any(-1)
+        return (said[..., None] == self.known_task.alternatives(targets)).any(-1)
 
     @property
     def finite(self) -> bool:
@@ -496,7 +496,7 @@ class Subject:
         >>> subject.chance["answer"].accuracy, few.chance["answer"].accuracy
         (0.2, 0.5)
         """
-        task = self._answered_task
+        task = self.known_task
         return {
             output.name: (
                 Chance.of(answers) if bool((answers != IGNORE).any()) else task.chance[output.name]
@@ -515,7 +515,7 @@ class Subject:
     def _means(
         self, column: int, logits: Tensor | None, targets: Tensor | None
     ) -> dict[str, float]:
-        task = self._answered_task
+        task = self.known_task
         if logits is None and targets is None:
             scores = self.scores
         else:
@@ -530,7 +530,7 @@ class Subject:
 
         Cached; its cost is one forward, and the logits of all answers are not held at once.
         """
-        score = partial(answer_scores, self._answered_task)
+        score = partial(answer_scores, self.known_task)
         return self._current_cache().get("scores", lambda: self._by_chunk(score))
 
     # --- activations ------------------------------------------------------------------------------

@@ -32,8 +32,7 @@ def scores(
 
     others: tokens of another example for each, from whose run activations are taken ("resample").
     """
-    task = subject.task
-    assert task is not None
+    task = subject.known_task
     plain, changed = [], []
     hooks, (reads, targets) = {site.hook for site in ablated}, asked(subject, data)
     edits: Sequence[Intervention] = [Zero(site) for site in ablated]

@@ -90,7 +90,6 @@ class Ablation(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
         data, others = with_answer(subject, subject.data), None
         if self.mode == "resample":
             data, others = with_others(subject, data, seed)
@@ -109,7 +108,7 @@ class Ablation(Probe):
             report.metric(metric, null.observed, null=null, unit=unit)
         report.update(self._metrics(subject, given.sites, base, effect, harm, first, needed))
         report.update({"harm_in": unit, "examples": len(rows)})
-        outputs = [output.name for output in subject.task.outputs]
+        outputs = [output.name for output in subject.known_task.outputs]
         if len(outputs) > 1:
             largest = effect[..., LOSS].T.numpy()
             broken = [str(given.sites[tied(losses)[0][0]]) for losses in largest]
@@ -187,7 +186,6 @@ class Ablation(Probe):
         first: Sequence[int],
         needed: Sequence[int],
     ) -> dict[str, Any]:
-        assert subject.task is not None
         total, (top, *ties) = harm.mean(harm.moved), first
         shares = harm.shares()
         kind = ablated[top].kind
@@ -214,8 +212,8 @@ class Ablation(Probe):
         top, needed = metrics["component"], metrics["needed"]
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
         unit = metrics["harm_in"]
-        in_nats, own = unit == "nats", report.subject.task.own_choices  # type: ignore[union-attr]
-        outputs = len(report.subject.task.outputs)  # type: ignore[union-attr]
+        in_nats, own = unit == "nats", report.subject.known_task.own_choices
+        outputs = len(report.subject.known_task.outputs)
         mean = f" of {outputs} outputs, in the mean," * (outputs > 1)
         lost = (
             f"the loss{' of its first choice' * own}{mean} rises by {rise:.3g} nats"

@@ -100,8 +100,7 @@ def _of_part(
     part: CasePart,
 ) -> tuple[list[np.ndarray], float]:
     """direct, direct effect, first order, exact and score of a part, and the error of the sum."""
-    task, (_, runs, own_inputs, sources) = subject.task, part
-    assert task is not None
+    task, (_, runs, own_inputs, sources) = subject.known_task, part
     names = sorted({site.hook for site in sites})
     own_values = {name: runs.recorded(name)[own_inputs] for name in names}
     if ablation == "mean":

@@ -105,7 +105,6 @@ class Attribution(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         every, share = paired(subject, ablation, variable, seed, self.only_correct)
         report = Report(self, subject)

@@ -70,16 +70,17 @@ def stand_in(
         ParameterError: a variable with no counterfactual, or a counterfactual of a task that names
             no variable.
     """
-    paired = variable is not None or (given_pairs and bool(getattr(subject.task, "pairs", ())))
+    paired = variable is not None or (
+        given_pairs and bool(getattr(subject.known_task, "pairs", ()))
+    )
     chosen = cast("Ablation", ablation or ("counterfactual" if paired else "mean"))
-    assert subject.task is not None
     if chosen != "counterfactual":
         if variable is not None:
             probe.reject("variable", f"none with ablation={chosen}")
         return chosen, None
-    if not subject.task.variables:
-        probe.reject("ablation", f"resample or mean: {subject.task.name} names no variables")
-    return chosen, choose_variable(subject.task, variable)
+    if not subject.known_task.variables:
+        probe.reject("ablation", f"resample or mean: {subject.known_task.name} names no variables")
+    return chosen, choose_variable(subject.known_task, variable)
 
 
 def paired(
@@ -96,8 +97,7 @@ def paired(
     Raises:
         DataError: they have fewer than two different bases.
     """
-    task, data, parts = subject.task, subject.data, []
-    assert task is not None
+    task, data, parts = subject.known_task, subject.data, []
     rounds = max(1, math.ceil(least / max(len(data), 1)))
     for answer in _asked(subject, variable):
         if ablation == "mean":
@@ -139,8 +139,7 @@ def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:
     asked = asked_answer(subject)
     if variable is None:
         return [asked]
-    assert subject.task is not None
-    return [choose_answer(subject.task, variable, asked)]
+    return [choose_answer(subject.known_task, variable, asked)]
 
 
 def split(
@@ -242,11 +241,10 @@ def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:
     it is None, where positions have roles: a variable of the task stands at some, and all examples
     are read at the same one.
     """
-    assert subject.task is not None
     reads, config = tuple(pairs.reads.unique().tolist()), shape_of(subject.model)
     assert not isinstance(config, str)
     if by_position is None:
-        variables = subject.task.variables.values()
+        variables = subject.known_task.variables.values()
         by_position = len(reads) == 1 and any(one.positions for one in variables)
     positions = reads[-1] + 1 if config.reads_back_only else pairs.base.shape[1]
     # position embeddings are the same in both runs, and so are all of their edges

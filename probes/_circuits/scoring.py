@@ -126,8 +126,7 @@ class Scorer:
 
     def score(self, logits: Tensor, pairs: Pairs) -> Tensor:
         """(…, pair) `score` of logits of these pairs."""
-        assert self.subject.task is not None
-        return score(self.subject.task, logits, pairs, self.ablation)
+        return score(self.subject.known_task, logits, pairs, self.ablation)
 
     def answered(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
         """1 where a circuit alone gives the right answer in every output that is read, else 0."""

@@ -30,7 +30,16 @@ from mechint.probes.operands import (
     second_table,
 )
 from mechint.probes.removal import EmbeddingRemoval
-from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Array, Cycle, KeyRule, Spectrum, gained
+from mechint.probes.spectra import (
+    LARGEST_COSINE,
+    MOST,
+    PERMUTED_CLASSES,
+    Array,
+    Cycle,
+    KeyRule,
+    Spectrum,
+    share_of_gain,
+)
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.subject.activations import slices
@@ -44,7 +53,6 @@ Axes = tuple[list[int], list[int]]
 
 PUBLISHED = {"clock": (0.33, 0.85), "pizza": (0.99, 0.17)}
 """Gradient symmetricity and distance irrelevance of the paper's models A (pizza) and B (clock)."""
-NULL = "logits.largest_cosine"
 MAX_TRIPLES = 2**15
 """Triples of two operands and a class of which all are taken, in about a second."""
 
@@ -85,7 +93,7 @@ class ClockPizza(Probe):
         if "hook_embed" not in subject.model.hook_dict:
             return "the model has no hook_embed, at which gradients are taken"
         cycles, order = spectra.cycles(subject), spectra.value_tokens(subject)
-        grid = subject.task.grid  # type: ignore[union-attr]
+        grid = subject.known_task.grid
         if len(cycles) != 1 or order is None or cycles[0].n != len(order) or len(grid) != 2:
             return "it is not a sum of two operands in a cyclic group"
         if len(order) < 5:
@@ -137,7 +145,9 @@ class ClockPizza(Probe):
         rule, report = KeyRule(permutations=self.permutations), Report(self, subject)
         logits = spectra.cycle_spectrum(subject, cycle, rule, seed)
         report.metric("key_frequencies", logits.keys)
-        report.metric(NULL, logits.observed, null=logits.test(NULL, PERMUTED_CLASSES))
+        report.metric(
+            LARGEST_COSINE, logits.observed, null=logits.test(LARGEST_COSINE, PERMUTED_CLASSES)
+        )
         self._add_symmetricity(report, cycle, axes, seed)
         self._add_irrelevance(report, cycle, axes)
         self._add_circles(report, order, logits)
@@ -157,7 +167,7 @@ class ClockPizza(Probe):
         """
         subject, n = report.subject, cycle.n
         draw = rng("clock-pizza triples", seed)
-        width = subject.task.grid[1]  # type: ignore[union-attr]
+        width = subject.known_task.grid[1]
         every = n**3 <= MAX_TRIPLES
         x, y = (
             np.indices((n, n)).reshape(2, -1)
@@ -208,7 +218,7 @@ class ClockPizza(Probe):
         assert sign is not None
         logits = subject.logits()[:, cycle.columns(subject)].double().cpu().numpy()
         right = np.eye(cycle.n, dtype=bool)[exponents]
-        grid = subject.task.grid  # type: ignore[union-attr]
+        grid = subject.known_task.grid
 
         def distances(values: Array) -> Array:
             return by_distance(values.reshape(grid)[np.ix_(*axes)], list(range(cycle.n)), sign)
@@ -298,7 +308,7 @@ class ClockPizza(Probe):
         bar = self.asymmetric if spanned == "clock" else self.symmetric
         learned = any(one.beats_chance for one in report.performance)
         shown = bool(keys) and losses.necessary and losses.sufficient
-        few = why_undecidable([report.nulls[NULL]], KeyRule().alpha) or ""
+        few = why_undecidable([report.nulls[LARGEST_COSINE]], KeyRule().alpha) or ""
         partly = learned and keys and losses.necessary and not losses.sufficient
         doubt = first_of(
             (
@@ -328,7 +338,10 @@ class ClockPizza(Probe):
         if doubt:
             mechanism = "both" if measured == "both" else "unclear"
         report.metric("mechanism", mechanism)
-        named_one = mechanism in PUBLISHED
+        named_one, frequencies = (
+            mechanism in PUBLISHED,
+            in_words(len(logits.named_keys), "frequency"),
+        )
         report.finding(
             Claim(
                 f"The model {verb} as a {mechanism}.",
@@ -347,7 +360,7 @@ class ClockPizza(Probe):
                 if doubt and measured in PUBLISHED
                 else f"Whether the model {verb} as a clock or as a pizza is unclear.",
                 doubt=doubt,
-                lead=f"It {verb} as a {mechanism}, with {in_words(len(logits.told), 'frequency')}.",
+                lead=f"It {verb} as a {mechanism}, with {frequencies}.",
                 caveat=spectra.say_order(spectra.value_tokens(report.subject)),
                 causal=named_one,
                 outputs=[cycle.output],
@@ -361,7 +374,7 @@ class ClockPizza(Probe):
             )
             if named_one
             else None,
-            null=NULL,
+            null=LARGEST_COSINE,
             least=-1.0,
             holds=named_one,
             n=self.triples,
@@ -402,7 +415,7 @@ class KeyLosses:
     @property
     def share(self) -> float:
         """The share that they alone give back of what the model gains over equal logits."""
-        return gained(self.own, self.alone, self.n)
+        return share_of_gain(self.own, self.alone, self.n)
 
     @property
     def sufficient(self) -> bool:

@@ -52,14 +52,13 @@ def arbitrary_accuracy(
     subject: Subject, variable: Variable, best: SiteCell, drawn: Drawn, fitting: dict[str, Any]
 ) -> tuple[float, int]:
     """Interchange accuracy of the same search for arbitrary labels, and the pairs that it is of."""
-    assert subject.task is not None
     parts = (drawn.train, drawn.test)
     labels = arbitrary_labels(variable, parts, fitting["seed"])
     train, test = (
         SwapSite(subject, as_varied(part, new), *best.place)
         for part, new in zip(parts, labels, strict=True)
     )
-    subspace, _ = fit(train, subject.task, best.dimension, **fitting)
+    subspace, _ = fit(train, subject.known_task, best.dimension, **fitting)
     return mean(interchange_accuracy(subject, test, subspace)), len(test.pairs)
 
 
@@ -96,10 +95,9 @@ def untrained_accuracy(
     subject: Subject, best: SiteCell, drawn: Drawn, fitting: dict[str, Any]
 ) -> float:
     """Interchange accuracy of the same search in a model of `Subject.controls_in_turn`."""
-    assert subject.task is not None
     initial = next(subject.controls_in_turn([fitting["seed"]]))
     train, test = (SwapSite(initial, part, *best.place) for part in (drawn.train, drawn.test))
-    subspace, _ = fit(train, subject.task, best.dimension, **fitting)
+    subspace, _ = fit(train, subject.known_task, best.dimension, **fitting)
     return mean(interchange_accuracy(initial, test, subspace))
 
 

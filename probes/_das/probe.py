@@ -175,7 +175,6 @@ class DAS(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
         variables = choose_variables(subject, self.variable)
         alignments = [self.align(subject, variable, seed) for variable in variables]
         # those that hold their variable first, in the order of the variables
@@ -285,7 +284,6 @@ class DAS(Probe):
 
     def _record(self, report: Report, subject: Subject, alignment: Alignment) -> None:
         """The metrics of the variable that leads."""
-        assert subject.task is not None
         best, test, variable = alignment.best, alignment.drawn.test, alignment.variable
         groups, values = told_apart(variable, test)
         minimal = alignment.drawn.minimal
@@ -323,10 +321,10 @@ class DAS(Probe):
         if alignment.drawn.examples is not None:
             held = {"examples_held_out": alignment.drawn.examples}
             report.update({**held, "counterfactuals_apart": alignment.drawn.apart})
-        if len(subject.task.outputs) > 1:
+        if len(subject.known_task.outputs) > 1:
             by_output = {
                 output.name: mean(best.correct[:, i])
-                for i, output in enumerate(subject.task.outputs)
+                for i, output in enumerate(subject.known_task.outputs)
                 if not bool(best.correct[:, i].isnan().all())
             }
             report.metric("iia_by_output", by_output)
@@ -380,8 +378,7 @@ def choose_variables(subject: Subject, name: str | None) -> list[Variable]:
     """The variable `name`; else up to `MOST_VARIABLES` that the asked answer depends on and that
     several tokens determine, the answer itself last; the first one where there are none.
     """
-    task = subject.task
-    assert task is not None
+    task = subject.known_task
     if name is not None:
         return [choose_variable(task, name)]
     reached = [

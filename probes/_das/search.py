@@ -96,8 +96,7 @@ def draw_pairs(
     Raises:
         DataError: there are fewer than `MIN_PAIRS`.
     """
-    task = subject.task
-    assert task is not None
+    task = subject.known_task
     if isinstance(task, FiniteTask) and task.is_sample:
         return _draw_divided(subject, task, variable, trained, held_out, seed, only_correct)
     n = trained + held_out
@@ -315,8 +314,7 @@ def search(
     fitting: keyword arguments of `fit`. every: smaller dimensions are searched, too, where a larger
     one already falls short of the threshold on the training pairs.
     """
-    task, train, test = subject.task, drawn.train, drawn.test
-    assert task is not None
+    task, train, test = subject.known_task, drawn.train, drawn.test
     for place in places:
         on_train, on_test = (SwapSite(subject, part, *place) for part in (train, test))
         full = mean(interchange_accuracy(subject, on_test, None))

@@ -19,16 +19,19 @@ from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Null, ProbeResult
 from mechint.probes import removal, spectra
+from mechint.probes._spectrum_findings import (
+    WholeSpectrum,
+    add_embedding_finding,
+    add_logits_finding,
+)
 from mechint.probes.operands import embedding_rows, own_orders
 from mechint.probes.removal import EmbeddingRemoval, Removals
 from mechint.probes.spectra import (
     HALF,
+    LARGEST_COSINE,
     Cycle,
     KeyRule,
     Spectrum,
-    WholeSpectrum,
-    add_embedding_finding,
-    add_logits_finding,
 )
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
@@ -75,8 +78,7 @@ class Fourier(Probe):
     )
 
     def unmet(self, subject: Subject) -> str | None:
-        task = subject.task
-        assert task is not None
+        task = subject.known_task
         if spectra.cycles(subject) or spectra.value_tokens(subject):
             return None
         return "no cyclic group acts on its tokens or answers" + (
@@ -204,7 +206,7 @@ def add_logits(
         report.metric("logits.unseen_cosine", one_or_all(unseen))
     if len(logits) > 1:
         largest = {output: float(one.values.max()) for output, one in logits.items()}
-        report.metric("logits.largest_cosine", largest)
+        report.metric(LARGEST_COSINE, largest)
         add_outputs(report, cycles, logits)
         return
     (one,) = logits.values()
@@ -268,10 +270,10 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
         if one.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
     }
     told = {
-        output: [key for key in keys if key in logits[output].told]
+        output: [key for key in keys if key in logits[output].named_keys]
         for output, keys in found.items()
     }
-    shares = {output: logits[output].told_share for output in found}
+    shares = {output: logits[output].named_share for output in found}
     said = [
         f"of {one} use {in_words(len(keys), 'frequency')}, {shares[one]:.0%} of their variance: "
         + named(keys)

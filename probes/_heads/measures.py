@@ -64,9 +64,8 @@ class PairRuns:
     @classmethod
     def of(cls, subject: Subject, pairs: Pairs) -> PairRuns:
         """Runs of the subject's model on pairs that are read at one position."""
-        assert subject.task is not None
-        every, pair = subject.task.spelled(pairs)
-        wrong, _ = subject.task.spelled(replace(pairs, source=wrong_sources(pairs)))
+        every, pair = subject.known_task.spelled(pairs)
+        wrong, _ = subject.known_task.spelled(replace(pairs, source=wrong_sources(pairs)))
         prompts = torch.cat([every.base, every.source, wrong.source])
         prompts = torch.cat([prompts, every.reads.repeat(3)[:, None]], 1)
         prompts, index = prompts.unique(dim=0, return_inverse=True)
@@ -105,8 +104,7 @@ class PairRuns:
     @cached_property
     def answers(self) -> Int[Tensor, "read 2 m"]:
         """Right classes of the base and of the source."""
-        assert self.subject.task is not None
-        return self.subject.task.alternatives(self.classes)
+        return self.subject.known_task.alternatives(self.classes)
 
     @cached_property
     def columns(self) -> Int[Tensor, "read column"] | None:
@@ -119,8 +117,9 @@ class PairRuns:
     ) -> Float[Tensor, "*variant read"]:
         """The source's answer above the base's, of logits of the columns."""
         if self.columns is None:
-            assert self.subject.task is not None
-            return logits_of(self.subject.task, logits, self.classes[reads]).diff(dim=-1)[..., 0]
+            return logits_of(self.subject.known_task, logits, self.classes[reads]).diff(dim=-1)[
+                ..., 0
+            ]
         answers = self.answers[reads]
         each = logits.unflatten(-1, answers.shape[1:]).masked_fill(answers == IGNORE, -torch.inf)
         return each.logsumexp(-1).diff(dim=-1)[..., 0]

@@ -195,8 +195,7 @@ class Heads(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
-        variable, report = choose_variable(subject.task, None), Report(self, subject)
+        variable, report = choose_variable(subject.known_task, None), Report(self, subject)
 
         asked: dict[str, Any] = {"relation": "minimal", "least": 2}
         every = draw(subject, variable, self.pairs, seed + 1, only_correct=False, **asked)

@@ -86,9 +86,8 @@ class Interference(Probe):
         return Calibration((underconfident,), small)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
         if self.variable is not None:
-            return self._by_value(subject, find_variable(subject.task, self.variable), seed)
+            return self._by_value(subject, find_variable(subject.known_task, self.variable), seed)
         reference, batches = self._data(subject, seed)
         direction = group_gradients(subject, reference, _read(reference)[None])
         found, together, groups, rows, total = self._batches(subject, direction, batches)
@@ -140,18 +139,22 @@ class Interference(Probe):
         """(sample, 1 or 2) mean over the batches of the cosines with labels permuted, those of
         every batch anew in every sample.
         """
-        drawn = [
-            self._permuted(
-                subject,
-                direction,
-                batch,
-                [rng("labels", seed, which, k) for k in range(self.null_samples)],
-            ).numpy()
-            for which, batch in enumerate(batches)
-        ]
+        found = list[np.ndarray]()
+        for which, batch in enumerate(batches):
+            _, weights = with_whole(subject.known_task, batch)
+            # the whole batch, and the task's part where there is a background
+            asked = weights[: 1 + ("task" in batch.masks)]
+            for k in range(self.null_samples):
+                generator, targets = rng("labels", seed, which, k), batch.targets.clone()
+                for group in weights[1:] if len(weights) > 1 else weights:
+                    where = group.nonzero(as_tuple=True)
+                    order = torch.from_numpy(generator.permutation(len(where[0])))
+                    targets[where] = targets[where][order.to(targets.device)]
+                rows = group_gradients(subject, Batch(batch.tokens, targets), asked)
+                found.append(cosines(rows, direction)[:, 0].cpu().numpy())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a group that no batch has
-            return np.nanmean(drawn, 0)
+            return np.nanmean(np.reshape(found, (len(batches), self.null_samples, -1)), 0)
 
     def _say(self, report: Report, groups: Sequence[str]) -> None:
         """Report whether batches are aligned with the task's gradient."""
@@ -274,11 +277,12 @@ class Interference(Probe):
     # --- what is measured -------------------------------------------------------------------------
     def _data(self, subject: Subject, seed: int) -> tuple[Batch, list[Batch]]:
         """Instances of the reference, and training batches."""
-        assert subject.task is not None
         if "task" in subject.data.masks:
-            stream = subject.task.stream("train", seed, self.batch_size)
+            stream = subject.known_task.stream("train", seed, self.batch_size)
             batches = [batch.to(subject.device) for batch in itertools.islice(stream, self.batches)]
-            return subject.task.sample(self.examples, seed, "task").to(subject.device), batches
+            return subject.known_task.sample(self.examples, seed, "task").to(
+                subject.device
+            ), batches
         order = torch.from_numpy(rng("interference", seed).permutation(len(subject.data))).to(
             subject.device
         )
@@ -300,42 +304,16 @@ class Interference(Probe):
         groups' names, every batch's number of task positions, and (group, parameter) gradients
         summed over the batches.
         """
-        assert subject.task is not None
         columns, names, counts = [], [], []
         mean, total = torch.zeros_like(direction), torch.zeros(())
         for batch in batches:
-            names, weights = with_whole(subject.task, batch)
+            names, weights = with_whole(subject.known_task, batch)
             rows = group_gradients(subject, batch, weights)
             columns.append(cosines(rows, direction)[:, 0].cpu())
             mean += rows[:1] / weights[0].sum().clamp_min(1) / len(batches)
             total = total.to(rows) + rows
             counts.append(int(batch.masks["task"].sum()) if "task" in batch.masks else len(batch))
         return torch.stack(columns, 1), float(cosines(mean, direction)), names, counts, total
-
-    def _permuted(
-        self,
-        subject: Subject,
-        direction: Tensor,
-        batch: Batch,
-        generators: Sequence[np.random.Generator],
-    ) -> Tensor:
-        """(generator, 1 or 2) cosines of the whole batch, and of its task part, when the labels are
-        permuted within every group.
-        """
-        assert subject.task is not None
-        _, weights = with_whole(subject.task, batch)
-        # the whole batch, and the task's part where there is a background
-        asked = weights[: 1 + ("task" in batch.masks)]
-        found = []
-        for generator in generators:
-            targets = batch.targets.clone()
-            for group in weights[1:] if len(weights) > 1 else weights:
-                where = group.nonzero(as_tuple=True)
-                order = torch.from_numpy(generator.permutation(len(where[0]))).to(targets.device)
-                targets[where] = targets[where][order]
-            rows = group_gradients(subject, Batch(batch.tokens, targets), asked)
-            found.append(cosines(rows, direction)[:, 0].cpu())
-        return torch.stack(found)
 
 
 # --- figures --------------------------------------------------------------------------------------

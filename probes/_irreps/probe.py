@@ -18,9 +18,10 @@ from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import ProbeResult
 from mechint.probes import removal, spectra
+from mechint.probes._spectrum_findings import add_embedding_finding, add_logits_finding
 from mechint.probes.operands import by_element, operand_rows, operand_tokens
 from mechint.probes.removal import EmbeddingRemoval, Removals
-from mechint.probes.spectra import KeyRule, Spectrum, add_embedding_finding, add_logits_finding
+from mechint.probes.spectra import KeyRule, Spectrum
 from mechint.probes.words import named
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng

@@ -127,7 +127,6 @@ class Lens(Probe):
         return Calibration((induction,), {})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
         if subject.margins is not None:
             return self._by_pair(subject)
         points, readout = residual_hooks(subject.n_layers, subject.hooks), Readout(subject)
@@ -135,7 +134,9 @@ class Lens(Probe):
         for part, found in subject.stream(list(points.values()), at="answer"):
             targets = subject.targets[part]
             for name, hook in points.items():
-                scores = answer_scores(subject.task, readout.logits(found[hook].double()), targets)
+                scores = answer_scores(
+                    subject.known_task, readout.logits(found[hook].double()), targets
+                )
                 read = scores[targets != IGNORE].cpu().numpy()  # (answer, 2)
                 right[name].append(read[:, ACCURACY] == 1)
                 losses[name].append(read[:, LOSS])
@@ -154,7 +155,7 @@ class Lens(Probe):
                 x_title="depth",
                 y_title="accuracy (0–1)",
                 markers=True,
-                y_range=(0, 1.05),
+                y_range=(0.0, 1.05),
                 caption="Accuracy when the residual stream is unembedded there; where it jumps, "
                 "the answer is written.",
             ),
@@ -166,8 +167,7 @@ class Lens(Probe):
         """The lens where each answer is held against the other of its pair: their difference and
         the answer's rank among all tokens, by depth.
         """
-        assert subject.task is not None
-        wrong = subject.task.wrong_answers(subject.data.tokens)
+        wrong = subject.known_task.wrong_answers(subject.data.tokens)
         assert wrong is not None
         points, readout = residual_hooks(subject.n_layers, subject.hooks), Readout(subject)
         wrong = wrong[subject.answer_examples]
@@ -181,7 +181,7 @@ class Lens(Probe):
             for name, hook in points.items():
                 x = found[hook][rows]
                 logits = x.float() @ matrix / readout.scale(x.double()).float() + bias
-                both = logits_of(subject.task, logits, held)
+                both = logits_of(subject.known_task, logits, held)
                 right = both[:, :1]
                 best = both[:, 1:].masked_fill(held[:, 1:] == IGNORE, -torch.inf).amax(-1)
                 margins[name].append((right[:, 0] - best).double().cpu().numpy())

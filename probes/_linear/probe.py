@@ -16,7 +16,6 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim, wilson
 from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecidable
-from mechint.errors import UnknownNameError
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.results import EACH, Effect, Figure, ProbeResult, Scope
 from mechint.probes._linear.estimators import (
@@ -29,7 +28,7 @@ from mechint.probes._linear.estimators import (
 )
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
-from mechint.task import IGNORE, Variable, first_of_each, rng
+from mechint.task import IGNORE, Variable, find_variable, first_of_each, rng
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -151,7 +150,6 @@ class Linear(Probe):
             variable.name: 1 - 1 / variable.n_values if self.kind == "class" else 1.0
             for variable in variables
         }
-        assert subject.task is not None
         selective = {
             one.name: self.kind == "number" or not self._is_copied(few, one) for one in variables
         }
@@ -226,26 +224,22 @@ class Linear(Probe):
         )
 
     def _variables(self, subject: Subject) -> list[Variable]:
-        assert subject.task is not None
-        known = subject.task.variables
+        known = subject.known_task.variables
         if self.variable is None:  # of prompts what they say of themselves, where they do
             known = {name: one for name, one in known.items() if not one.is_example} or known
             known = {name: one for name, one in known.items() if varies(subject, one)} or known
             answers = [one for one in known.values() if _is_answer(subject, one)]
             others = [one for one in known.values() if one not in answers]
             return [*answers, *others][: self.variables]
-        if self.variable not in known:
-            raise UnknownNameError.of("variable", self.variable, known)
-        return [known[self.variable]]
+        return [find_variable(subject.known_task, self.variable)]
 
     def _activations(self, subject: Subject, points: dict[str, str]) -> dict[str, np.ndarray]:
         """Point → (example, features) in float64."""
         at = "answer" if self.pos is None else self.pos
-        parts: dict[str, list[np.ndarray]] = {point: [] for point in points}
-        for _, found in subject.stream(list(points.values()), at):
-            for point, hook in points.items():
-                parts[point].append(found[hook].flatten(1).double().cpu().numpy())
-        return {point: np.concatenate(part) for point, part in parts.items()}
+        found = subject.activations(list(points.values()), at)
+        return {
+            point: found[hook].flatten(1).double().cpu().numpy() for point, hook in points.items()
+        }
 
     def _examples(self, subject: Subject) -> Int[np.ndarray, " row"]:
         """The example to which each row of the activations belongs."""

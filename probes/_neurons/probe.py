@@ -68,7 +68,7 @@ class Neurons(Probe):
 
     def unmet(self, subject: Subject) -> str | None:
         group, n = group_of(subject), getattr(subject.task, "grid", (0,))[0]
-        if group is None or subject.task.grid != (group.order,) * 2:  # type: ignore[union-attr]
+        if group is None or subject.known_task.grid != (group.order,) * 2:
             return "its inputs are not all pairs of a group's elements"
         if n > self.most:
             return f"its group has {n} elements; neurons.most allows {self.most}"
@@ -357,8 +357,7 @@ def group_of(subject: Subject) -> FiniteGroup | None:
 
 def classes_of(subject: Subject, group: FiniteGroup) -> list[int]:
     """The class of the answer that each element of the group is."""
-    task = subject.task
-    assert task is not None
+    task = subject.known_task
     if task.outputs[0].group is not None or task.symmetry is None:
         return list(range(group.order))
     return list(task.symmetry.tokens)

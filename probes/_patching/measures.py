@@ -49,8 +49,7 @@ def effects_of(
     from_answer: the positions of the components are counted from that of each pair's answer: 0 it
     itself, -1 the one before it.
     """
-    task = subject.task
-    assert task is not None
+    task = subject.known_task
     sources = {"own": pairs.source, "wrong": wrong_sources(pairs)}
     parts: list[list[Tensor]] = []
     for rows, runs, own, other in Cases(subject, pairs.base, pairs.reads, sources).parts():
@@ -192,8 +191,7 @@ def left_without(
     In a patched run a component disagrees with all others, as it may never do on any input; here it
     says the same on every input.
     """
-    task, hooks = subject.task, {one.hook for one in components}
-    assert task is not None
+    task, hooks = subject.known_task, {one.hook for one in components}
     if from_answer:
         pairs = pairs[pairs.reads + min(map(place_of, components)) >= 0]
     if not len(pairs):

@@ -109,8 +109,7 @@ class Patching(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        assert subject.task is not None
-        variable = choose_variable(subject.task, self.variable)
+        variable = choose_variable(subject.known_task, self.variable)
         heads = "head" if "blocks.0.attn.hook_z" in subject.hooks else "attention"
         default = ("resid_pre", heads, "mlp")
         every = list_components(subject, self.components, default=default, layers=self.layers)

@@ -23,7 +23,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes import spectra
 from mechint.probes.operands import embedding_rows, own_orders
-from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Cycle, KeyRule, Spectrum, gained
+from mechint.probes.spectra import MOST, PERMUTED_CLASSES, Cycle, KeyRule, Spectrum, share_of_gain
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
@@ -197,7 +197,7 @@ class ProgressMeasures(Probe):
         tested = replace(spectrum, observed=largest).test("largest_cosine", PERMUTED_CLASSES)
         report.metric("largest_cosine", largest, null=tested)
         bare = metrics["restricted_loss_without_mean.all"]
-        share = gained(full, restricted, cycle.n)
+        share = share_of_gain(full, restricted, cycle.n)
         report.metric("carried", share, unit="share of what the loss is below that of equal logits")
         some = in_words(len(keys), "frequency").capitalize()
         carry = "carries" if len(keys) == 1 else "carry"

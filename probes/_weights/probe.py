@@ -341,11 +341,10 @@ def _answerable(
 
     Tokens that never are an answer, such as brackets and operators, cannot be copied to one.
     """
-    task = subject.task
+    task = subject.known_task
     sampled = task is None or (isinstance(task, FiniteTask) and task.is_sample)
     if sampled or not len(subject.answers):
         return ids, columns
-    assert task is not None
     asked: set[int] = set()
     for part, targets in zip(task.output_slices.values(), subject.targets.T, strict=True):
         asked |= {part.start + one for one in targets[targets != IGNORE].unique().tolist()}

@@ -180,5 +180,5 @@ def test_a_key_frequency_that_does_next_to_nothing_is_not_named() -> None:
     found = spectra.cycle_spectrum(subject, spectra.cycles(subject)[0], KeyRule(), 0)
     faint = replace(found, values=np.where(found.values > 0.1, found.values, 0.0))
     faint.values[6] = faint.values[2] / 50
-    assert faint.keys == [3, 7] and faint.told == [3] and 0.02**2 < 0.01
-    assert found.told == found.keys
+    assert faint.keys == [3, 7] and faint.named_keys == [3] and 0.02**2 < 0.01
+    assert found.named_keys == found.keys

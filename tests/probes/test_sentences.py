@@ -121,7 +121,7 @@ def test_the_share_of_a_sentence_is_that_of_the_frequencies_that_it_names() -> N
     """A key of less than a hundredth of all stands out, and is in neither."""
     values = np.array([0.8, 0.5, 0.04, 0.001])
     made = Spectrum([1, 2, 3, 4], values, [1, 2, 3], values * 0, values, 0.8)
-    assert made.told == [1, 2] and math.isclose(made.told_share, 0.8**2 + 0.5**2)
+    assert made.named_keys == [1, 2] and math.isclose(made.named_share, 0.8**2 + 0.5**2)
 
 
 def test_a_finding_on_one_of_several_answers_says_which() -> None:
