@@ -73,18 +73,18 @@ def retention(rows: Rows) -> Figure:
 
 def accuracies(rows: Rows, name: str = "accuracy") -> Figure:
     """A measure of the language models over their width, a line a frequency."""
-    series, widths = {}, []
-    for frequency, runs in rows.where(arm="language").by("frequency").items():
-        by_width = runs.by("width")
-        widths = list(by_width)
-        series[f"frequency {frequency:g}"] = [
-            float(np.mean(of.column(name))) for of in by_width.values()
-        ]
+    by_frequency = {
+        frequency: runs.by("width")
+        for frequency, runs in rows.where(arm="language").by("frequency").items()
+    }
     what = {"accuracy": "held-out accuracy (0–1)", "r2": "R² of the order (at most 1)"}[name]
     said = {"accuracy": "Accuracy on an injected comparison", "r2": "Order held by a model"}[name]
     return figures.lines(
-        widths,
-        series,
+        list(next(iter(by_frequency.values()))),
+        {
+            f"frequency {frequency:g}": [float(np.mean(of.column(name))) for of in each.values()]
+            for frequency, each in by_frequency.items()
+        },
         title=f"{said}, by width",
         x_title="width",
         y_title=what,

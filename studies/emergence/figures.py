@@ -51,15 +51,11 @@ def loss(rows: Rows) -> Figure:
 
 def times(rows: Rows) -> Figure:
     """The first seed's emergence times at every β."""
-    x, y = {}, {}
-    for beta, runs in rows.where(arm="mixture").having("curve").by("beta").items():
-        found = np.array(runs[0]["times"], dtype=float)
-        learned = np.isfinite(found)
-        x[f"β = {beta:g}"] = np.arange(1, len(found) + 1)[learned]
-        y[f"β = {beta:g}"] = found[learned]
+    by_beta = rows.where(arm="mixture").having("curve").by("beta").items()
+    found = {f"β = {beta:g}": np.array(runs[0]["times"], dtype=float) for beta, runs in by_beta}
     return figures.lines(
-        x,
-        y,
+        {name: np.flatnonzero(np.isfinite(of)) + 1 for name, of in found.items()},
+        {name: of[np.isfinite(of)] for name, of in found.items()},
         title="Emergence times",
         x_title="direction p",
         y_title="emergence time T_p (steps)",
@@ -92,14 +88,13 @@ def floor(rows: Rows) -> Figure:
 
 def search(rows: Rows) -> Figure:
     """The median search time over the dimension."""
-    series, dimensions = {}, []
-    for k, runs in rows.where(arm="search").by("k").items():
-        by_d = runs.by("d")
-        dimensions = list(by_d)
-        series[f"k = {k}"] = [float(np.median(of.column("search_time"))) for of in by_d.values()]
+    by_k = {k: runs.by("d") for k, runs in rows.where(arm="search").by("k").items()}
     return figures.lines(
-        dimensions,
-        series,
+        list(next(iter(by_k.values()))),
+        {
+            f"k = {k}": [float(np.median(of.column("search_time"))) for of in by_d.values()]
+            for k, by_d in by_k.items()
+        },
         title="Search time",
         x_title="inputs d",
         y_title="search time (steps)",

@@ -238,7 +238,7 @@ def pair_claim(
 TABLE = "ADD, uneven table", "ADD, even table"
 ORDER = "Fig. 1: an order of magnitude"
 LONG = "17 core-hours: ADD alone with 30,000 steps"
-TEN = "1 core-hour: ten models 48 wide"
+TEN = "1 to 2 core-hours: ten models 48 wide"
 PAIR, BLOCKS = "3.3 core-hours: 22 nested runs", "0.6 core-hours: 40 runs"
 
 CLAIMS = (

@@ -37,16 +37,16 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     judged = labels.get("judged") or ""
     column = prefix + judged if prefix + judged in run.final else prefix[:-1]
     curve = [(int(row["step"]), float(row[column])) for row in run.metrics]
+    rows = digits(subject)
     found: dict[str, Any] = {
         "parameters": sum(value.numel() for value in subject.model.parameters()),
         "accuracy": curve[-1][1],
         "by_operation": by_operation,
         "solved_at": float(next((s for s, at in curve if at >= SOLVED), math.inf)),
         "curve": list(map(list, zip(*curve[:: max(1, len(curve) // 40)], strict=True))),
+        "similarity": np.corrcoef(rows).tolist(),
+        "beyond_isotropy": beyond_isotropy(rows).tolist(),
     }
-    rows = digits(subject)
-    found["similarity"] = np.corrcoef(rows).tolist()
-    found["beyond_isotropy"] = beyond_isotropy(rows).tolist()
     if labels["arm"].endswith("by size"):
         found["line"] = line_over_steps(subject)
         held_out = subject.split["test"]  # type: ignore[index]

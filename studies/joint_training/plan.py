@@ -227,7 +227,7 @@ STUDY = Study(
         "learned by models several times smaller. Embeddings of models that learned sums show "
         "parity and order, and where tables are shuffled nothing is gained."
     ),
-    here="triplets mod 10, 64 wide; nested n = 10, 10,000 steps",
+    here="triplets mod 10, 8 to 64 wide; nested n = 10, 10,000 steps",
     there="nested n = 20 and 26, 8 to 362 wide, 20,000 to 50,000 steps",
     claims=CLAIMS,
     sentences=(

@@ -44,13 +44,8 @@ def onsets(rows: Rows) -> Figure:
 
 def active(rows: Rows) -> Figure:
     """Active frequencies over the checkpoints, by the authors' rule, a line a run."""
-    x, y = {}, {}
-    for row in rows:
-        steps, counts = row["active"]
-        x[f"seed {row['seed']}"], y[f"seed {row['seed']}"] = steps[1:], counts[1:]
     return figures.lines(
-        x,
-        y,
+        *({f"seed {row['seed']}": row["active"][place][1:] for row in rows} for place in (0, 1)),
         title="Active frequencies over training",
         x_title="step",
         y_title="active frequencies",

@@ -109,7 +109,7 @@ STUDY = Study(
         Sentence(
             "2, 3, 5, 7 come in that order, the others later and in none",
             ("b1", "b3", "b2"),
-            cost="10 more runs decide b2: 0.9 core-hours",
+            cost="10 more runs for b2 and b3: 0.9 core-hours",
         ),
         Sentence("frequencies spike and fall again", ("e",)),
         Sentence(

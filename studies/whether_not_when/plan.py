@@ -68,7 +68,9 @@ STUDY = Study(
     there="nobody's, as far as we know",
     before=(
         "Both et al. 2025 (Small Models, Smarter Learning) say the contrary of the when: beside "
-        "other operations sums rise at almost half the steps of sums alone, on accuracy curves."
+        "other operations sums rise at almost half the steps of sums alone, on accuracy curves. "
+        "That small initial weights lead to rules and large ones to memorizing: Zhang et al. 2024 "
+        "(arXiv 2405.05409), Yao et al. 2025 (arXiv 2502.04375)."
     ),
     claims=CLAIMS,
     sentences=(
