@@ -98,10 +98,12 @@ class Audit(Shown):
     @property
     def accounted(self) -> Accounted | None:
         """The share that a headline may name; None where nothing was measured."""
-        if (match := worst_match(self.tests)) is not None:
+        matches = [t for t in self.tests if t.kind == "match" and t.verdict != "untested"]
+        if matches:
+            match = min(matches, key=lambda one: one.value)
             assert match.effect is not None and match.effect.interval is not None
             return Accounted("explains", "logits", match.value, match.effect.interval[0])
-        shares = kept_shares(self.tests)
+        shares = [(one.kind, *one.kept) for one in self.tests if one.of and one.kept is not None]
         for kinds, more, verb, how in (
             (COMPUTES, ("path patching",), "explains", ""),
             (("interchange",), (), "keeps", "under interchange"),
@@ -232,16 +234,3 @@ def combine(claims: Sequence[Standing], tests: Sequence[Test]) -> tuple[str, str
         if named := [one.target for one in needless(tests) if one.standing == word]:
             said.append(f"{label}: {', '.join(named)}")
     return ("superfluous", "; ".join(said)) if said else ("stands", "")
-
-
-def worst_match(tests: Iterable[Test]) -> Test | None:
-    """The least match of the logits, of those that could fail."""
-    tested = [one for one in tests if one.kind == "match" and one.verdict != "untested"]
-    return min(tested, key=lambda one: one.value, default=None)
-
-
-def kept_shares(tests: Iterable[Test]) -> list[tuple[str, float, float]]:
-    """(kind, share, at least) of the tests that judge a claim, above chance, of a model that
-    answers better than chance.
-    """
-    return [(one.kind, *one.kept) for one in tests if one.of and one.kept is not None]

@@ -116,10 +116,7 @@ def share(
     found = Evidence.share(measured.hits, measured.n)
     if whole:
         found = replace(found, given=(found.value, found.value))
-    null = None
-    if measured.null_n:
-        assert measured.null_hits is not None
-        null = Evidence.share(measured.null_hits, measured.null_n)
+    null = Evidence.share(measured.null_hits or 0, measured.null_n) if measured.null_n else None
     skill = Skill(1.0, measured.chance, measured.n, 0.0 if whole else -1.0)
     least = 1 if whole else MIN_INPUTS
     return judge_share(
