@@ -10,7 +10,6 @@ import torch
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.probe import Report
 from mechint.probe.results import Null
@@ -161,13 +160,6 @@ def test_planted_components_are_found_and_a_saturated_head_is_missed_by_the_grad
     estimates = dict(zip(columns["component"], columns["first_order"], strict=True))
     assert abs(estimates[previous]) < 0.05 * losses[previous]  # it runs through a saturated softmax
     assert metrics["sum_error"] < 1e-3
-
-
-def test_where_it_is_silent() -> None:
-    plant = planted.modular_addition(11, (2, 5)).subject
-    assert probe.run("attribution", plant.untrained(0), only_correct=False).verdict == "unclear"
-    with pytest.raises(ParameterError, match="none with ablation=mean"):
-        probe.run("attribution", plant, variable="x", ablation="mean")
 
 
 def test_no_more_than_all_of_a_score_is_lost() -> None:

@@ -72,27 +72,6 @@ def deep() -> Subject:
     return Subject(HookedTransformer(config, seed=3), task)
 
 
-@pytest.mark.full
-def test_planted_order_direction_is_found(plant: planted.Planted) -> None:
-    settings = {**SMALL, "steps": 120, "dimensions": (1,)}
-    result = DAS(**settings, hook="hook_embed", variable="rank of a", pos=0).run(plant.subject)
-    assert result.verdict == "yes"
-    assert result.metrics["iia"] >= 0.95
-    assert result.metrics["iia_random"] <= 0.6
-    assert result.metrics["iia_untrained"] <= 0.75
-    assert result.metrics["iia_full_swap"] == 1.0
-    cosine = abs(
-        float(
-            result.arrays["subspace"][:, 0]
-            @ np.asarray(plant.truth["subspaces"]["hook_embed"])[:, 0]
-        )
-    )
-    assert cosine > 0.95
-    assert result.arrays["subspace"].T @ result.arrays["subspace"] == pytest.approx(
-        np.eye(1), abs=1e-5
-    )
-
-
 @pytest.mark.parametrize("hook", SITES)
 @pytest.mark.parametrize("pos", [0, 1, None])
 def test_every_site_equals_a_hooked_forward(deep: Subject, hook: str, pos: int | None) -> None:

@@ -88,24 +88,6 @@ def test_a_bent_line_is_no_circle(closed: bool) -> None:
     assert f"{share:.0%} of" in said and share < 0.5 and result.lead == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "functions"),
-    [
-        ("line", np.arange(20.0)[:, None] / 6),
-        ("mod 2", np.where(np.arange(20) % 2, 1.0, -1.0)[:, None]),
-        ("mod 4", np.diag([3.0, 1.0, 2.0, 4.0])[np.arange(20) % 4]),
-        ("none", np.zeros((20, 1))),
-    ],
-)
-def test_planted_layouts_are_named(name: str, functions: np.ndarray) -> None:
-    draw = np.random.default_rng(3)
-    rows = functions @ draw.standard_normal((functions.shape[1], 32))
-    rows += 0.2 * draw.standard_normal((20, 32))
-    result = probe.run("embedding", subject_with(rows, 20), permutations=199)
-    assert result.metrics["layout"] == name
-    assert result.findings[2].verdict == ("no" if name == "none" else "yes")
-
-
 def test_elements_that_are_merely_listed_are_not_asked_for_circles() -> None:
     """A plant in one representation of A5 has energy at some frequencies of the list's order."""
     plant = planted.group_product("A5", ("3a",), noise=0.02, seed=1)

@@ -78,13 +78,6 @@ def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -
     assert depth.effect.value == pytest.approx(kept / 31)
 
 
-def test_it_says_nothing_of_a_model_at_chance() -> None:
-    result = Lens().run(random_subject("LN"))
-    assert result.verdict == "unclear"
-    assert "the model is not shown to answer better than chance" in result.finding
-    assert "can be read after" not in result.finding
-
-
 @pytest.mark.parametrize("answer", [-1, "all"])
 def test_chance_and_n_of_the_accuracy_are_of_examples_and_their_answers(answer: Which) -> None:
     """Twelve sequences given twice are twelve, whichever of their signs are asked for."""

@@ -97,30 +97,6 @@ def test_the_answer_is_found_where_it_is_computed() -> None:
     assert abs(result.metrics["linear.x.selectivity"]) < 0.2
 
 
-def test_hops_appear_one_layer_after_the_other() -> None:
-    subject = planted.composition(5, 4).subject
-    for hop, layer in ((1, 0), (2, 1), (4, 2)):
-        result = Linear(variable=f"{hop}-hop of 3", pos=3, permutations=19).run(subject)
-        columns = result.tables["scores"].columns
-        accuracy = dict(zip(columns["at"], columns["accuracy"], strict=True))
-        assert accuracy[f"L{layer} attention"] == 1.0
-        assert all(accuracy[f"L{before} attention"] < 0.9 for before in range(layer))
-
-
-@pytest.mark.parametrize("rotation_seed", [None, 3])
-def test_the_planted_order_direction_is_recovered(rotation_seed: int | None) -> None:
-    plant = planted.comparison(60, 0.8, rotation_seed=rotation_seed)
-    probe = Linear(**NUMBER)
-    result = probe.run(plant.subject)
-    assert result.metrics["linear.rank of a.r2"] > 0.999
-    cosine = (
-        result.arrays["direction of rank of a"]
-        @ plant.truth["subspaces"]["hook_embed"][:, 0].numpy()
-    )
-    assert abs(cosine) == pytest.approx(1, abs=1e-5)
-    assert probe.detects(result)
-
-
 def test_a_variable_is_held_against_all_that_were_probed() -> None:
     """Each beats its own shuffles; only one beats the largest of both."""
     subject = planted.comparison(20).subject

@@ -29,19 +29,6 @@ def made(seed: int = 0, **changes: Any) -> Subject:
     return Subject(HookedTransformer(config, seed=seed).double(), task)
 
 
-def test_planted_circuit_is_found() -> None:
-    plant = planted.comparison(n=20)
-    result = Patching(pairs=128, variable="rank of a").run(plant.subject, seed=0)
-    table = result.tables["components"].to_frame()
-    heads = table[(table.kind == "head")].set_index(["pos", "head"])["recovered"]
-    read = int(plant.subject.answer_positions[0])
-    assert heads[read, 0] == pytest.approx(1.0, abs=1e-5)  # the head that carries a, and none else
-    assert heads.drop((read, 0)).abs().max() < 1e-6
-    assert result.metrics["flips"] == 1.0
-    assert result.verdict == "yes"
-    assert result.null["above_wrong_source"].p_value <= 0.01
-
-
 def test_ends_of_the_scale_and_flips() -> None:
     subject = made(1)
     pairs = draw(

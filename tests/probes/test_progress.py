@@ -54,18 +54,6 @@ def test_losses_equal_a_projection_by_least_squares(p: int, keys: tuple[int, ...
         assert metrics["excluded_loss.each.all"][k] == pytest.approx(own, rel=1e-6)
 
 
-def test_a_plant_lives_in_its_keys_alone() -> None:
-    subject = planted.modular_addition(23, (3, 7), rotation_seed=1).subject
-    result = probe.run("progress", subject)
-    metrics, (finding,) = result.metrics, result.findings
-    assert metrics["key_frequencies"] == [3, 7] and finding.verdict == "yes"
-    assert metrics["restricted_loss.all"] <= metrics["loss.all"] < metrics["excluded_loss.all"]
-    assert finding.effect is not None and finding.effect.baseline == pytest.approx(0, abs=1e-6)
-    added = metrics["excluded_loss.all"] - metrics["loss.all"]
-    assert finding.effect.value == pytest.approx(added)
-    assert result.lead
-
-
 def test_a_frequency_that_is_not_key_is_denied_where_it_is_asked_for() -> None:
     subject = planted.modular_addition(23, (3, 7)).subject
     result = probe.run("progress", subject, keys=(3, 5))

@@ -158,13 +158,6 @@ def test_a_later_round_never_raises_the_threshold() -> None:
     assert found.keys == [1]
 
 
-def test_the_flat_level_is_of_the_weaker_quarter() -> None:
-    values = np.array([0.1] * 3 + [1.0] * 6)
-    assert spectra.flat_level(values, 0.01) == pytest.approx(
-        0.1 * np.sqrt(np.log(9 / 0.01) / np.log(4 / 3))
-    )
-
-
 def test_a_key_of_memorized_inputs_alone_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """All inputs together have frequency 3, and those that were not memorized noise alone."""
     n, angle = 13, 2 * np.pi / 13 * (np.arange(13)[:, None] - np.arange(13))

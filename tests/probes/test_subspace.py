@@ -14,23 +14,6 @@ from probes._subspace import Subspace, column_space, held_share
 TASK = {"n": 24, "n_tasks": 4, "rank": 6, "alpha": 1.0, "beta": 0.7}
 
 
-@pytest.mark.parametrize("rotation_seed", [None, 4])
-def test_the_planted_features_are_counted(rotation_seed: int | None) -> None:
-    plant = planted.bottleneck(width=9, rotation_seed=rotation_seed, rotation=1, **TASK)
-    result = Subspace().run(plant.subject)
-    assert result.metrics["subspace.features_held"] == pytest.approx(
-        plant.truth["features"], abs=1e-5
-    )
-    assert result.metrics["subspace.agreement"] == 1.0
-    task = plant.subject.task
-    assert result.metrics["subspace.signal"] == pytest.approx(
-        1 - task.residual(9) / float(task.utilities.sum()), abs=1e-6
-    )  # type: ignore[union-attr]
-    truth = plant.truth["subspaces"]["W_enc"].numpy()
-    found = result.arrays["encoder_space"]
-    assert np.linalg.svd(truth.T @ found)[1] == pytest.approx(np.ones(9), abs=1e-6)
-
-
 def test_the_table_is_that_of_the_planted_features() -> None:
     """An encoder of 9 columns in 24 inputs: of six features that a task has, k are held."""
     features = (5, 0, 3, 1)

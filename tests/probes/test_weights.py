@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from mechint import planted, probe
+from mechint import planted
 from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.models.foreign import bridge
-from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes._weights import circuits, composition
@@ -183,28 +182,6 @@ def test_one_reader_among_heads_of_a_shared_subspace_is_found() -> None:
 
 
 # --- the probe ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("noise", [0.0, 0.03])
-def test_a_planted_induction_head_is_read_off_its_weights(noise: float) -> None:
-    plant = library.induction(noise, 1)
-    result = probe.run("weights", plant.subject, **QUICK)
-    first, second = (
-        "L{}H{}".format(*plant.truth["heads"][role]) for role in ("previous token", "induction")
-    )
-    assert result.metrics["composition.pairs"] == [f"K {first}→{second}"]
-    assert result.metrics["copying.head"] == second
-    assert result.metrics["copying"] > 0.98 and result.metrics["matching"] > 0.95
-    assert {one.verdict for one in result.findings[:3:2]} == {"yes"}
-    rows = result.tables["heads"].columns
-    own = dict(zip(rows["head"], rows["own class largest"], strict=True))
-    assert own[second] == 1.0 and own[first] < 0.5
-
-
-def test_pointer_doubling_is_composition_of_queries_and_values() -> None:
-    result = probe.run("weights", library.pointer_doubling(0.0, 1).subject, **QUICK)
-    pairs = {f"{kind} L{i}H0→L{i + 1}H0" for kind in "QV" for i in range(2)}
-    assert set(result.metrics["composition.pairs"]) == pairs
-
-
 def test_own_tokens_are_counted_as_by_hand() -> None:
     """Row 0 alone has its largest entry at its own token, and a row of equal entries has none."""
     full = torch.tensor([[3.0, 1, 0], [5, 4, 0], [1, 1, 1]], dtype=torch.float64)
