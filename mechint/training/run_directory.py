@@ -19,12 +19,10 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import platform
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import mechint
-from mechint.checkpoints.content import check_file
-from mechint.errors import CheckpointError, MechintError, RunError, first_line
+from mechint.checkpoints.content import check_file, read_content
+from mechint.errors import CheckpointError, MechintError, RunError
 from mechint.registry.registry import installed_points
 from mechint.system.files import (
     clear_partial,
@@ -56,6 +54,8 @@ if TYPE_CHECKING:
 
 UNCOMPARED = ("plugins", "sources")
 """Fields of the manifest that may differ, or are compared by digest: a file may be moved."""
+PARTS = ("task", "model", "train")
+"""Mappings of config.json."""
 ELSEWHERE = "choose another --out, or delete the directory"
 
 
@@ -90,13 +90,13 @@ class RunDirectory:
             config = parse_json(read_bytes(file), file)
         except RunError as error:
             raise RunError(f"{error}; {ELSEWHERE}") from error
-        parts = ("task", "model", "train")
-        if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
+        parts = [config.get(part) for part in PARTS] if isinstance(config, dict) else [None]
+        task = parts[0] if isinstance(parts[0], dict) else {}
+        if not all(isinstance(part, dict) for part in (*parts, task.get("parameters"))):
             raise RunError(
-                f"{file}: damaged: expected a mapping of task, model and train; {ELSEWHERE}"
+                f"{file}: damaged: expected mappings task, with its parameters, model and train; "
+                f"{ELSEWHERE}"
             )
-        if not isinstance(config["task"].get("parameters"), dict):
-            raise RunError(f"{file}: damaged: expected the task's name and parameters; {ELSEWHERE}")
         return config
 
     def check(self, spec: Spec, resume: bool) -> bool:
@@ -205,10 +205,10 @@ class RunDirectory:
         """Return whether ckpt.pt is missing or damaged."""
         try:
             regular_file(self.weights_file)
-            with zipfile.ZipFile(self.weights_file) as archive:
-                return archive.testzip() is not None
-        except (RunError, OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
+            check_file(self.weights_file)
+        except (RunError, CheckpointError):
             return True
+        return False
 
     # --- its metrics ------------------------------------------------------------------------------
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -329,20 +329,12 @@ def write_state(file: Path, state: State) -> None:
 
 def read_state(file: Path) -> State:
     """The state in `file`, whole and of the right types; RunError where it is not."""
-    if not file.is_file():
-        raise RunError(f"{file}: it is not a regular file, expected a saved state; {REMEDY}")
+    regular_file(file)
     try:
-        check_file(file)  # sizes, checksums and opcodes, past which torch reads
-        state = torch.load(file, weights_only=True)
+        state = read_content(file)
     except CheckpointError as error:
         said = str(error).removeprefix(f"{file}: ")
         raise RunError(f"{file}: damaged ({said}); {REMEDY}") from error
-    except pickle.UnpicklingError as error:
-        raise RunError(
-            f"{file}: refused: it is damaged, or would run pickled code; {REMEDY}"
-        ) from error
-    except Exception as error:  # torch and pickle raise nearly anything on a damaged file
-        raise RunError(f"{file}: damaged ({first_line(error, 120)}); {REMEDY}") from error
     wrong = "state" if not isinstance(state, dict) else _wrong(state, _KINDS)
     if wrong is None:
         wrong = next(filter(None, (_wrong(run, _RUN_KINDS) for run in state["runs"])), None)
