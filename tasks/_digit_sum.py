@@ -75,8 +75,8 @@ class DigitSum(SequenceTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.leading >= self.base:
-            self.reject("leading", f"at most base - 1 = {self.base - 1}")
+        most = f"at most base - 1 = {self.base - 1}"
+        self.require("leading", self.leading < self.base, most)
 
     # --- how it is written ------------------------------------------------------------------------
     @property

@@ -88,14 +88,12 @@ class Remainders(TwoOperandTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not set(self.masked) <= set(_primes_below(self.p)) or not self.primes:
-            self.reject(
-                "masked",
-                (
-                    f"some, not all, of the primes below p={self.p}: "
-                    f"{', '.join(map(str, _primes_below(self.p)))}"
-                ),
-            )
+        primes = _primes_below(self.p)
+        self.require(
+            "masked",
+            set(self.masked) < set(primes),
+            f"some, not all, of the primes below p={self.p}: {', '.join(map(str, primes))}",
+        )
 
     @property
     def n_values(self) -> int:

@@ -87,10 +87,8 @@ class SingleIndex(RegressionTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_directions > self.d:
-            self.reject(
-                "n_directions", f"at most d={self.d}, so that the directions are orthonormal"
-            )
+        expected = f"at most d={self.d}, so that the directions are orthonormal"
+        self.require("n_directions", self.n_directions <= self.d, expected)
         hermite.link(self.hermite)
 
     # --- the truth --------------------------------------------------------------------------------
@@ -172,8 +170,8 @@ class SingleIndex(RegressionTask):
         Raises:
             ParameterError: beta of 1/2 or less, where the sum diverges.
         """
-        if self.beta <= 0.5:
-            self.reject("beta", "more than 0.5 for the tail of the power law to be finite")
+        finite = "more than 0.5 for the tail of the power law to be finite"
+        self.require("beta", self.beta > 0.5, finite)
         return float(self.amplitudes[0] ** 2) * float(zeta(2 * self.beta, self.n_directions + 1))
 
     # --- the contract -----------------------------------------------------------------------------

@@ -81,10 +81,13 @@ class Brackets(SequenceTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length % 2:
-            self.reject("length", "an even number")
-        if self.shortest is not None and (self.shortest > self.length or self.shortest % 2):
-            self.reject("shortest", f"an even number, at most length={self.length}")
+        self.require("length", self.length % 2 == 0, "an even number")
+        shortest = self.shortest or 0
+        self.require(
+            "shortest",
+            shortest <= self.length and shortest % 2 == 0,
+            f"an even number, at most length={self.length}",
+        )
 
     @property
     def n_ctx(self) -> int:

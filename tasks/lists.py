@@ -255,8 +255,8 @@ class SortedList(ListTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.distinct and self.length > self.n:
-            self.reject("length", f"at most n={self.n} where no number occurs twice")
+        enough = self.length <= self.n or not self.distinct
+        self.require("length", enough, f"at most n={self.n} where no number occurs twice")
 
     @property
     def n_ctx(self) -> int:

@@ -119,10 +119,10 @@ class ModularArithmetic(TwoOperandTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         product = self.operation in ("multiply", "divide") and self.table is None
-        if self.operation == "divide" and product and _powers_of_primitive_root(self.p) is None:
-            self.reject("p", "an odd prime, so that what is not 0 divides")
-        if not self.zero and not product:
-            self.reject("zero", "true but for products and quotients")
+        divides = self.operation == "divide" and product
+        prime = not divides or _powers_of_primitive_root(self.p) is not None
+        self.require("p", prime, "an odd prime, so that what is not 0 divides")
+        self.require("zero", self.zero or product, "true but for products and quotients")
         if self.table is None:
             return
         if len(self.table) != self.p or any(len(row) != self.p for row in self.table):

@@ -110,16 +110,10 @@ class RegressionMixture(RegressionTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_tasks * self.rank > self.n:
-            self.reject(
-                "n",
-                (
-                    f"at least n_tasks × rank = {self.n_tasks * self.rank}, so that the blocks "
-                    "are orthogonal"
-                ),
-            )
-        if self.gap > 1 and self.n_tasks == 1:
-            self.reject("gap", "1 where there is a single task")
+        features = self.n_tasks * self.rank
+        expected = f"at least n_tasks × rank = {features}, so that the blocks are orthogonal"
+        self.require("n", features <= self.n, expected)
+        self.require("gap", self.gap == 1 or self.n_tasks > 1, "1 where there is a single task")
 
     # --- the truth --------------------------------------------------------------------------------
     @cached_property

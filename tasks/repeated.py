@@ -81,10 +81,10 @@ class RepeatedTokens(SequenceTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.distinct and self.length > self.n:
-            self.reject("length", f"at most n={self.n}: tokens are drawn without replacement")
-        if self.n_ctx < self.copies * self.length:
-            self.reject("context", f"at least copies × length = {self.copies * self.length}")
+        enough = self.length <= self.n or not self.distinct
+        self.require("length", enough, f"at most n={self.n}: tokens are drawn without replacement")
+        repeats = self.copies * self.length
+        self.require("context", repeats <= self.n_ctx, f"at least copies × length = {repeats}")
 
     @property
     def vocabulary(self) -> Vocabulary:

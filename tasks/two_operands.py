@@ -64,17 +64,14 @@ class TwoOperandTask(FiniteTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.train_fraction + self.validation_fraction > 1 + 1e-9:
-            self.reject(
-                "validation_fraction",
-                (
-                    f"at most {1 - self.train_fraction:g}, what "
-                    f"train_fraction={self.train_fraction:g} leaves"
-                ),
-            )
-        pairs = math.prod(self.grid)
-        if round(self.train_fraction * pairs) < 1:
-            self.reject("train_fraction", f"enough to train on at least one of the {pairs} pairs")
+        train, pairs = self.train_fraction, math.prod(self.grid)
+        self.require(
+            "validation_fraction",
+            train + self.validation_fraction <= 1 + 1e-9,
+            f"at most {1 - train:g}, what train_fraction={train:g} leaves",
+        )
+        one = f"enough to train on at least one of the {pairs} pairs"
+        self.require("train_fraction", round(train * pairs) >= 1, one)
 
     # --- what a family says -----------------------------------------------------------------------
     @property

@@ -70,25 +70,36 @@ def load_checkpoint(
             parameter out of range. UnknownNameError: no such task, or no such parameter.
     """
     place = find_device(device)
-    path, changes = Path(path), dict(model or {})
+    changes, settings = dict(model or {}), parameters or {}
     through_bridge = bool(changes.pop("bridge", False))
-    file, series = _locate(path)
+    file, series = _locate(Path(path))
+    if data is not None and task is not None:
+        raise CheckpointError(
+            f"{file}: asked about a task and about prompts; leave out one of the two"
+        )
     mapped = None
     if mapping is not None:
         from mechint.checkpoints.mapping import load_mapping
 
         mapped = load_mapping(mapping)
-    prompts = cache(lambda d_vocab: _prompts(file, d_vocab, None, data, parameters or {}))
-    prompted = data is not None and task is None
-    longest = (lambda d_vocab: prompts(d_vocab).n_ctx) if prompted else None
-    found = None
+
+    @cache
+    def prompts(d_vocab: int, **sizes: int) -> Prompts:
+        from mechint.prompts import Prompts
+
+        folder: Any = file if _is_dir(file) else file.parent
+        given: Any = data
+        return Prompts.of(given, folder, d_vocab, None, **sizes, **settings)
+
+    # a Hugging Face reader has to know the longest prompt before it builds tables of positions;
+    # other readers do not, and have no bridge
+    longest = None if data is None else (lambda d_vocab: prompts(d_vocab).n_ctx)
+    name, parsed = "huggingface", None
     if through_bridge or longest is not None:
         from mechint.checkpoints.formats import huggingface
 
-        found = huggingface.read(file, None, through_bridge=through_bridge, longest=longest)
-    if found is not None:
-        name, parsed = "huggingface", found
-    else:
+        parsed = huggingface.read(file, None, through_bridge=through_bridge, longest=longest)
+    if parsed is None:
         name, parsed = recognize(file, None if _is_dir(file) else read_content(file), mapped)
     parsed = override(file, parsed, changes)
     for setting, item in parsed.assumed.items():
@@ -96,19 +107,14 @@ def load_checkpoint(
             raise CheckpointError(
                 f"{file}: {setting}: {item.why}; say which by --set model.{setting}=…"
             )
-    chosen = choose_task(file, parsed, task, {} if prompted else parameters or {})
-    if data is not None:
-        if task is not None:
-            raise CheckpointError(
-                f"{file}: asked about a task and about prompts; leave out one of the two"
-            )
+    if data is None:
+        chosen = choose_task(file, parsed, task, settings)
+    else:
         d_vocab = getattr(parsed.config, "d_vocab", None)
         if not d_vocab:
             raise CheckpointError(f"{file}: reads no tokens, so prompts do not fit it")
         classes = getattr(parsed.config, "d_vocab_out", d_vocab)
-        chosen = prompts(d_vocab)
-        if classes != d_vocab:
-            chosen = _prompts(file, d_vocab, classes, data, parameters or {})
+        chosen = prompts(d_vocab, **({} if classes == d_vocab else {"n_classes": classes}))
         chosen.check_lengths(getattr(parsed.config, "n_ctx", None))
 
     def within(weights: Weights) -> StateDict:
@@ -124,6 +130,7 @@ def load_checkpoint(
         with contextlib.redirect_stdout(sys.stderr):
             network = network.to(place)
     network.eval()
+    # weights of other steps are read when they are asked for: a run may have hundreds
     recorded = fitted.recorded() | {
         "split": known_split(fitted.split, fitted.task, fitted.parameters, chosen),
         "series": {
@@ -203,7 +210,7 @@ def load(
 
         longest = lambda d_vocab: Prompts.of(data, tokenizer, d_vocab, None, **parameters).n_ctx  # noqa: E731
     given = parameters.pop("d_vocab", None) if data is not None else None
-    network, own = hooked(source, hooks, tokenizer, longest)
+    network, its_tokenizer = hooked(source, hooks, tokenizer, longest)
     chosen: Task | None = TASKS[task].from_dict(parameters) if isinstance(task, str) else task
     if data is not None:
         shape = Subject(network, None).model_description
@@ -214,10 +221,10 @@ def load(
                 f"got d_vocab={given!r}, expected mechint.load(model, data=…, "
                 f"d_vocab={shape.d_vocab or '…'})"
             )
-        found = tokenizer if tokenizer is not None else own
+        encoder = tokenizer if tokenizer is not None else its_tokenizer
         classes = shape.d_vocab_out
-        known = {} if classes in (None, tokens) else {"n_classes": classes}
-        chosen = Prompts.of(data, found, tokens, length, **{**known, **parameters})
+        sizes = {} if classes in (None, tokens) else {"n_classes": classes}
+        chosen = Prompts.of(data, encoder, tokens, length, **{**sizes, **parameters})
         _fit_to_prompts(network, chosen)
     network = network.to(find_device(device)) if device != "cpu" else network
     _warn_of_answers(network, chosen)
@@ -299,12 +306,12 @@ def check_padding(network: Any, prompts: Prompts) -> None:
     """
     data = prompts.examples()
     shortest = 0 if data.lengths is None else int(data.lengths.argmin())
-    own = len(prompts.prompts[shortest].tokens)
-    filled = data.tokens[shortest, None]
-    if own == filled.shape[1]:
+    length = len(prompts.prompts[shortest].tokens)
+    filled = data.tokens[shortest, None]  # (1, pos)
+    if length == filled.shape[1]:
         return
     with torch.no_grad(), evaluating(network):
-        alone, within = network(filled[:, :own])[:, -1], network(filled)[:, own - 1]
+        alone, within = network(filled[:, :length])[:, -1], network(filled)[:, length - 1]
     off, largest = float((alone - within).abs().max()), float(alone.abs().max())
     if not off <= SAME * largest:
         raise DataError(
@@ -323,25 +330,15 @@ def _warn_of_answers(network: Any, task: Task | None) -> None:
     subject = Subject(network, asked, data=batch)
     best = subject.logits().argmax(-1).tolist()
     prompts = [asked.prompts[index] for index in asked.index_of(batch.tokens).tolist()]
-    for one, first in zip(prompts, best, strict=True):
-        if first == one.spaced != one.answer:
-            names = asked.vocabulary.tokens
+    names = asked.vocabulary.tokens
+    for prompt, first in zip(prompts, best, strict=True):
+        if first == prompt.spaced != prompt.answer:
+            answer = names[prompt.answer or 0]
             warnings.warn(
-                f"{asked.place(one)}: answer {names[one.answer or 0]!r}: the model's first choice "
+                f"{asked.place(prompt)}: answer {answer!r}: the model's first choice "
                 f"is {names[first]!r}; give the answer with its space",
                 stacklevel=3,
             )
-
-
-def _prompts(
-    file: Path, d_vocab: int, classes: int | None, data: Any, settings: Mapping[str, Any]
-) -> Prompts:
-    """`data` as the task of a model that reads tokens, whatever task the file names."""
-    from mechint.prompts import Prompts
-
-    known = {} if classes is None else {"n_classes": classes}
-    folder = file if _is_dir(file) else file.parent
-    return Prompts.of(data, folder, d_vocab, None, **known, **settings)
 
 
 # --- which file -----------------------------------------------------------------------------------
@@ -444,7 +441,7 @@ def recognize(
             warnings.warn(str(error), stacklevel=2)
             continue
         try:
-            found = reader(path, content)
+            parsed = reader(path, content)
         except MechintError:
             raise
         except (
@@ -458,9 +455,8 @@ def recognize(
             raise CheckpointError(
                 f"{path}: taken for {name}, but damaged: {type(error).__name__}: {error}"
             ) from error
-        if found is not None:
-            return found.format or name, found
-    known = ", ".join(format_names())
+        if parsed is not None:
+            return parsed.format or name, parsed
     if content is None:
         raise CheckpointError(
             f"{path}: a directory without a model: expected {', '.join(NAMES)}, "
@@ -472,8 +468,8 @@ def recognize(
             f"{path}: part of a Hugging Face model; give its directory, {path.parent}"
         )
     raise CheckpointError(
-        f"{path}: {_summary(content)}; no format knows it (formats: {known}); say how its names "
-        "become mechint's in a mapping file, --mapping FILE"
+        f"{path}: {_summary(content)}; no format knows it (formats: {', '.join(format_names())}); "
+        "say how its names become mechint's in a mapping file, --mapping FILE"
     )
 
 

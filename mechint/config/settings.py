@@ -136,6 +136,11 @@ class Settings:
         value = shown(getattr(self, name))
         raise ParameterError(f"{self.label()}: {name}={value}: expected {expected}")
 
+    def require(self, name: str, holds: object, expected: str) -> None:
+        """Reject the field `name` unless `holds`."""
+        if not holds:
+            self.reject(name, expected)
+
     @classmethod
     def label(cls) -> str:
         """The name of this object in error messages."""

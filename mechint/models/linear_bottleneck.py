@@ -73,12 +73,11 @@ class LinearBottleneckConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.width > self.n:
-            self.reject("width", f"at most n={self.n}, the number of inputs")
+        self.require("width", self.width <= self.n, f"at most n={self.n}, the number of inputs")
         if self.columns is None:
             object.__setattr__(self, "columns", self.width)
-        if self.columns < self.width:  # type: ignore[operator]
-            self.reject("columns", f"at least width={self.width}")
+        wide = (self.columns or 0) >= self.width
+        self.require("columns", wide, f"at least width={self.width}")
 
     @classmethod
     def label(cls) -> str:

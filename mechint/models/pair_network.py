@@ -54,8 +54,8 @@ class PairNetworkConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.join == "each" and not self.widths:
-            self.reject("widths", "at least one layer, through which each operand passes")
+        layers = self.widths or self.join != "each"
+        self.require("widths", layers, "at least one layer, through which each operand passes")
 
     @classmethod
     def label(cls) -> str:

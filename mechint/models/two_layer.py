@@ -83,12 +83,13 @@ class TwoLayerConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         hermite.link(self.hermite)
-        if self.ambient is not None and not self.width < self.d <= self.ambient:
-            self.reject("ambient", f"at least d={self.d}, which is above width={self.width}")
+        reduced = self.ambient is None or self.width < self.d <= self.ambient
+        expected = f"at least d={self.d}, which is above width={self.width}"
+        self.require("ambient", reduced, expected)
         if self.neurons is None:
             object.__setattr__(self, "neurons", self.width)
-        if self.neurons < self.width:  # type: ignore[operator]
-            self.reject("neurons", f"at least width={self.width}")
+        enough = (self.neurons or 0) >= self.width
+        self.require("neurons", enough, f"at least width={self.width}")
 
     @classmethod
     def label(cls) -> str:

@@ -122,24 +122,27 @@ class Composition(GeneratedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.hops or len(set(self.hops)) != len(self.hops) or max(self.hops) > self.k:
-            self.reject("hops", f"different numbers from 1 to k={self.k}")
+        distinct = self.hops and len(set(self.hops)) == len(self.hops)
+        self.require(
+            "hops",
+            distinct and max(self.hops) <= self.k,
+            f"different numbers from 1 to k={self.k}",
+        )
         for name in ("weights", "stages"):
-            given = getattr(self, name)
-            if given is not None and len(given) != len(self.hops):
-                self.reject(name, f"one number for each of the {len(self.hops)} hops")
-        if any(not self._chances(step).any() for step in {0, *(self.stages or ())}):
-            self.reject(
-                "weights" if self.stages is None else "stages", "some hop to train on at every step"
-            )
-        if math.factorial(self.n) ** self.k < 2 * len(BUCKETS):
-            self.reject(
-                "k",
-                (
-                    f"more: n={self.n} and k={self.k} give too few inputs for a train, a "
-                    "validation and a test split"
-                ),
-            )
+            given, count = getattr(self, name), len(self.hops)
+            one_each = given is None or len(given) == count
+            self.require(name, one_each, f"one number for each of the {count} hops")
+        self.require(
+            "weights" if self.stages is None else "stages",
+            all(self._chances(step).any() for step in {0, *(self.stages or ())}),
+            "some hop to train on at every step",
+        )
+        self.require(
+            "k",
+            math.factorial(self.n) ** self.k >= 2 * len(BUCKETS),
+            f"more: n={self.n} and k={self.k} give too few inputs for a train, a validation and a "
+            "test split",
+        )
 
     # --- inputs -----------------------------------------------------------------------------------
     @property

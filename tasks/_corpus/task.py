@@ -162,8 +162,8 @@ class Corpus(GeneratedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.path is not None and self.dataset is not None:
-            self.reject("dataset", "none where path is given")
+        one_source = self.path is None or self.dataset is None
+        self.require("dataset", one_source, "none where path is given")
         if self.inject is not None and self.frequency * self.gap > 1:
             self.reject(
                 "gap",
@@ -172,15 +172,11 @@ class Corpus(GeneratedTask):
                     "texts with an instance, at most 1"
                 ),
             )
-        if self.inject == self.label():
-            self.reject("inject", "a task other than the corpus itself")
+        self.require("inject", self.inject != self.label(), "a task other than the corpus itself")
         if self.inject is not None:
             longest = self.injected_task.n_ctx + 2
-            if longest > self.n_ctx:
-                self.reject(
-                    "n_ctx",
-                    f"at least {longest}, an instance of {self.inject} with its answer and end",
-                )
+            instance = f"an instance of {self.inject} with its answer and end"
+            self.require("n_ctx", longest <= self.n_ctx, f"at least {longest}, {instance}")
 
     @cached_property
     def injected_task(self) -> Any:

@@ -166,32 +166,37 @@ class ListOps(ExpressionTask, GeneratedTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         fewest = min(2, self.operands) if self.min_operands is None else self.min_operands
-        if fewest > self.operands:
-            self.reject("min_operands", f"at most operands={self.operands}")
+        self.require("min_operands", fewest <= self.operands, f"at most operands={self.operands}")
         object.__setattr__(self, "min_operands", fewest)
         if self.operations is None:
             object.__setattr__(self, "operations", ALGEBRAS[self.algebra])
         for name in (*self.mixture, *((self.ramp_operation,) if self.ramp_operation else ())):
             if name not in self.values.names:
                 raise UnknownNameError.of(f"operation of {self.algebra}", name, self.values.names)
-        if not self.mixture or len(set(self.mixture)) < len(self.mixture):
-            self.reject("operations", "at least one, and every one once")
-        if self.weights is not None and (
-            len(self.weights) != len(self.mixture) or sum(self.weights) <= 0
-        ):
-            names = ", ".join(self.mixture)
-            expected = f"{len(self.mixture)} numbers, one for each of {names}, not all 0"
-            self.reject("weights", expected)
-        possible = self.values.size**self.pattern_length
-        if self.excluded is not None and self.excluded > possible // 2:
-            tuples = f"{possible} tuples of {self.pattern_length} operands"
-            self.reject("excluded", f"1 to {possible // 2}, half of the {tuples}")
-        grammar = self.grammar()
-        if (shortest := self._length(grammar.chain(0))) > self.n_ctx:
-            fit = f"for operands={self.operands} at depth={self.depth}"
-            self.reject("context", f"at least {shortest} characters, {fit}")
-        if self.ramp_operation and self.train_examples:
-            self.reject("train_examples", "none beside a ramp_operation")
+        count = len(self.mixture)
+        each_once = 0 < count == len(set(self.mixture))
+        self.require("operations", each_once, "at least one, and every one once")
+        weights = self.weights
+        self.require(
+            "weights",
+            weights is None or (len(weights) == count and sum(weights) > 0),
+            f"{count} numbers, one for each of {', '.join(self.mixture)}, not all 0",
+        )
+        length = self.pattern_length
+        possible = self.values.size**length
+        self.require(
+            "excluded",
+            (self.excluded or 0) <= possible // 2,
+            f"1 to {possible // 2}, half of the {possible} tuples of {length} operands",
+        )
+        shortest = self._length(self.grammar().chain(0))
+        self.require(
+            "context",
+            shortest <= self.n_ctx,
+            f"at least {shortest} characters, for operands={self.operands} at depth={self.depth}",
+        )
+        both = self.ramp_operation and self.train_examples
+        self.require("train_examples", not both, "none beside a ramp_operation")
 
     # --- what follows from the parameters ---------------------------------------------------------
     @cached_property

@@ -96,18 +96,17 @@ class Triplets(ExpressionTask, FiniteTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.operations:
-            self.reject("operations", "at least one")
+        self.require("operations", self.operations, "at least one")
         triplets = self.n**3
         if self.excluded is None:
             object.__setattr__(self, "excluded", max(1, min(100, triplets // 10)))
-        if self.held_out >= triplets:
-            self.reject("excluded", f"1 to {triplets - 1}, of {triplets} triplets")
-        if self.per_operation is not None and self.per_operation > triplets - self.held_out:
-            self.reject(
-                "per_operation",
-                f"1 to {triplets - self.held_out}, what is left of {triplets} triplets",
-            )
+        left = triplets - self.held_out
+        self.require("excluded", left > 0, f"1 to {triplets - 1}, of {triplets} triplets")
+        self.require(
+            "per_operation",
+            (self.per_operation or 0) <= left,
+            f"1 to {left}, what is left of {triplets} triplets",
+        )
         if self.test_operation is None:
             object.__setattr__(
                 self, "test_operation", "ADD" if "ADD" in self.operations else self.operations[-1]
