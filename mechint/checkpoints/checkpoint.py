@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.checkpoints.reader import Assumption, Recorded
-from mechint.checkpoints.weights import propose
+from mechint.checkpoints.weights import propose_moduli
 from mechint.config import ModelConfig
 from mechint.decide.evidence import at_least, why_too_few
 from mechint.models import build
@@ -68,11 +68,8 @@ class Checkpoint(Recorded):
         """Command-line texts that name a task this model fits, where none is known:
         ``--task … --set p=113``.
         """
-        return (
-            propose(self.config)
-            if self.task is None and isinstance(self.config, ModelConfig)
-            else []
-        )
+        asked = self.task is None and isinstance(self.config, ModelConfig)
+        return propose_moduli(self.config) if asked else []
 
     @cached_property
     def split_indices(self) -> dict[str, Int[Tensor, " _index"]] | None:
@@ -118,26 +115,26 @@ class Checkpoint(Recorded):
             or self.performance is None
         ):
             return ""
-        found: dict[str, float] = {}
-        most = sum(self.performance.loss.values()) - LOSS_GAINED
+        losses: dict[str, float] = {}  # setting → loss under it
+        limit = sum(self.performance.loss.values()) - LOSS_GAINED
         for name, values in READINGS.items():
-            for value in values if name in self.assumed else ():
-                if value == (now := getattr(self.config, name)) or now not in values:
+            current = getattr(self.config, name)
+            others = [value for value in values if value != current]
+            for value in others if name in self.assumed and current in values else ():
+                model = build(dataclasses.replace(self.config, **{name: value}))
+                model.load_weights(self.model.weights())
+                reread = Subject(model.eval(), self.task, data=self.subject().data)
+                trial = measure_performance(reread, None)
+                if trial is None or trial.at_chance or sum(trial.loss.values()) >= limit:
                     continue
-                other = build(dataclasses.replace(self.config, **{name: value}))
-                other.load_weights(self.model.weights())
-                read = Subject(other.eval(), self.task, data=self.subject().data)
-                made = measure_performance(read, None)
-                if made is None or made.at_chance or (total := sum(made.loss.values())) >= most:
-                    continue
-                if all(loss < made.chance[output]["loss"] for output, loss in made.loss.items()):
-                    found[f"{name}={value}"] = total
-        if not found:
+                if all(loss < trial.chance[output]["loss"] for output, loss in trial.loss.items()):
+                    losses[f"{name}={value}"] = sum(trial.loss.values())
+        if not losses:
             return ""
-        first, *more = sorted(found, key=lambda text: found[text])
-        near = [text for text in more if found[text] < 2 * found[first]]
-        return f"with --set model.{first} the loss is {found[first]:.3g}" + "".join(
-            f", with {text} {found[text]:.3g}" for text in near
+        best, *more = sorted(losses, key=lambda setting: losses[setting])
+        near = [setting for setting in more if losses[setting] < 2 * losses[best]]
+        return f"with --set model.{best} the loss is {losses[best]:.3g}" + "".join(
+            f", with {setting} {losses[setting]:.3g}" for setting in near
         )
 
     def subject(self, **options: Any) -> Subject:

@@ -139,7 +139,8 @@ def _torch(path: Path) -> Any:
             raise
         return rescued
     _check_storages(path, content)
-    return copy.deepcopy(content)  # in memory of its own, so that the file may change
+    # _load mapped the tensors from the file; copy them, so that the file may change afterwards
+    return copy.deepcopy(content)
 
 
 def _load(path: Path) -> Any:
@@ -175,7 +176,8 @@ def _check_storages(path: Path, content: Any) -> None:
         if value.layout is torch.strided and value.is_cpu
     }
     with zipfile.ZipFile(path) as archive:
-        there = sum(one.file_size for one in archive.infolist() if "/data/" in one.filename)
+        members = [item for item in archive.infolist() if "/data/" in item.filename]
+        there = sum(item.file_size for item in members)
     if (asked := sum(storages.values())) > there:
         raise CheckpointError(
             f"{path}: {DAMAGED}: its storages should have {asked:,} bytes, have {there:,}"

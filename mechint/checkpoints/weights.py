@@ -170,7 +170,10 @@ def _with_classes(weights: StateDict, config: Settings) -> dict[str, Tensor]:
 
 # --- the task -------------------------------------------------------------------------------------
 def choose_task(
-    path: Path, found: ParsedCheckpoint, name: str | Task | None, parameters: Mapping[str, Any]
+    path: Path,
+    parsed: ParsedCheckpoint,
+    task: str | Task | None,
+    parameters: Mapping[str, Any],
 ) -> Task | None:
     """The caller's task, by name or itself, or the file's with the caller's changes; None where
     nobody names one.
@@ -179,30 +182,34 @@ def choose_task(
         CheckpointError: parameters without a task, or a task of the file that cannot be made here.
         UnknownNameError, ParameterError: the caller's task or parameters are wrong.
     """
-    if isinstance(name, Task):
-        return type(name).from_dict(name.to_dict() | dict(parameters)) if parameters else name
-    if name is not None and name != found.task:
-        return TASKS[name].from_dict(parameters)
-    if found.task is None:
+    if isinstance(task, Task):
+        return _with_parameters(task, parameters)
+    if task is not None and task != parsed.task:
+        return TASKS[task].from_dict(parameters)
+    if parsed.task is None:
         if parameters:
             raise CheckpointError(
                 f"{path}: does not say which task it was trained on, so "
                 f"{', '.join(parameters)} belongs to none; name the task too"
             )
         return None
-    if found.task not in TASKS:
+    if parsed.task not in TASKS:
         raise CheckpointError(
-            f"{path}: the task it names cannot be made: unknown task {found.task!r}; give the "
+            f"{path}: the task it names cannot be made: unknown task {parsed.task!r}; give the "
             "task itself, mechint.load(path, task=MyTask(...)) or --plugin FILE.py:NAME, or name "
             "another"
         )
     try:
-        made = TASKS[found.task].from_dict(found.parameters)
+        of_file = TASKS[parsed.task].from_dict(parsed.parameters)
     except MechintError as error:
         raise CheckpointError(
             f"{path}: the task it names cannot be made: {error}; name another one"
         ) from error
-    return type(made).from_dict(made.to_dict() | dict(parameters)) if parameters else made
+    return _with_parameters(of_file, parameters)
+
+
+def _with_parameters(task: Task, parameters: Mapping[str, Any]) -> Task:
+    return type(task).from_dict(task.to_dict() | dict(parameters)) if parameters else task
 
 
 def misfits(config: ModelConfig, task: Task) -> list[str]:
@@ -229,44 +236,44 @@ def misfits(config: ModelConfig, task: Task) -> list[str]:
     ]
 
 
+SET_ITS_PARAMETERS = "give the parameters it was trained with (--set)"
 MAX_UNUSED = 8
 """Tokens that a task may leave unused, such as a pad; of a language model any number."""
 
 
-def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpoint:
-    """`found` as the task needs it: tokens past the task's are left out of the embedding, and
+def fit(path: Path, parsed: ParsedCheckpoint, task: Task | None) -> ParsedCheckpoint:
+    """`parsed` as the task needs it: tokens past the task's are left out of the embedding, and
     classes that the task never asks for of the unembedding, both listed as assumed.
 
     Raises:
         CheckpointError: the model does not fit the task, or fits it under other parameters exactly.
     """
-    config = found.config
+    config = parsed.config
     if task is None:
-        return found
+        return parsed
     if not isinstance(config, ModelConfig):
         from mechint.models.pair_network import PairNetworkConfig
 
         is_pair = isinstance(config, PairNetworkConfig)
-        return _fit_pair_network(path, found, config, task) if is_pair else found
+        return _fit_pair_network(path, parsed, config, task) if is_pair else parsed
     wrong = misfits(config, task)
     exact = (config.d_vocab, config.d_vocab_out) == (task.d_vocab, task.d_vocab_out)
-    own_surplus = config.d_vocab_out == config.d_vocab == task.d_vocab
-    fitting = [] if exact or own_surplus else propose(config)
+    tokens_are_classes = config.d_vocab_out == config.d_vocab == task.d_vocab
+    fitting = [] if exact or tokens_are_classes else propose_moduli(config)
     others = [text for text in fitting if text.startswith(f"--task {task.name} ")]
     if wrong or others:
         wrong = wrong or [f"d_vocab={config.d_vocab} in the file, {task.d_vocab} in the task"]
-        hint = _named(path, found, task)
+        hint = _hint_to_leave_out_task(path, parsed, task)
         if hint is None and fitting:
             hint = f"{' or '.join(fitting)} would fit"
         if hint is None and config.d_vocab_out < task.d_vocab_out:
             value = f"model.d_vocab_out={task.d_vocab_out}"
             hint = f"where the answers it lacks never occur, --set {value}"
         raise CheckpointError(
-            f"{path}: does not fit {task.name}: {'; '.join(wrong)}; "
-            f"{hint or 'give the parameters it was trained with (--set)'}"
+            f"{path}: does not fit {task.name}: {'; '.join(wrong)}; {hint or SET_ITS_PARAMETERS}"
         )
     sizes = tuple(output.n_classes for output in task.outputs)
-    weights, assumed, extra = dict(found.weights), dict(found.assumed), dict(found.extra)
+    weights, assumed, extra = dict(parsed.weights), dict(parsed.assumed), dict(parsed.extra)
     unused, surplus = config.d_vocab - task.d_vocab, config.d_vocab_out - task.d_vocab_out
     if unused:
         weights["embed.W_E"] = weights["embed.W_E"][: task.d_vocab]
@@ -276,19 +283,21 @@ def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpo
         for name in {"unembed.W_U", "unembed.b_U"} & set(weights):
             weights[name] = weights[name][..., : task.d_vocab_out]
         extra["classes_left_out"] = surplus
-        if not own_surplus:
+        if not tokens_are_classes:
             why = f"the file has {config.d_vocab_out} classes, of which the task asks for the first"
             assumed["d_vocab_out"] = Assumption(task.d_vocab_out, f"{why} {task.d_vocab_out}")
     changed = dataclasses.replace(
         config, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, output_sizes=sizes
     )
     if changed == config:
-        return found
-    return dataclasses.replace(found, config=changed, weights=weights, assumed=assumed, extra=extra)
+        return parsed
+    return dataclasses.replace(
+        parsed, config=changed, weights=weights, assumed=assumed, extra=extra
+    )
 
 
 def _fit_pair_network(
-    path: Path, found: ParsedCheckpoint, config: PairNetworkConfig, task: Task
+    path: Path, parsed: ParsedCheckpoint, config: PairNetworkConfig, task: Task
 ) -> ParsedCheckpoint:
     """A network of two operands under the task's prompt, which may end with "=", a token that the
     network does not read.
@@ -301,32 +310,30 @@ def _fit_pair_network(
         raise CheckpointError(
             f"{path}: does not fit {task.name}: {config.d_vocab} values and {config.d_vocab_out} "
             f"answers in the file, {values} and {task.d_vocab_out} in the task; "
-            f"{_named(path, found, task) or 'give the parameters it was trained with (--set)'}"
+            f"{_hint_to_leave_out_task(path, parsed, task) or SET_ITS_PARAMETERS}"
         )
-    return dataclasses.replace(found, config=dataclasses.replace(config, n_ctx=task.n_ctx))
+    return dataclasses.replace(parsed, config=dataclasses.replace(config, n_ctx=task.n_ctx))
 
 
-def _named(path: Path, found: ParsedCheckpoint, task: Task) -> str | None:
+def _hint_to_leave_out_task(path: Path, parsed: ParsedCheckpoint, task: Task) -> str | None:
     """Name the task of the file in words, where it fits and is another one than `task`."""
     try:
-        own = choose_task(path, found, None, {})
-        if own is None or own == task:
+        of_file = choose_task(path, parsed, None, {})
+        if of_file is None or of_file == task:
             return None
-        fit(path, found, own)
+        fit(path, parsed, of_file)
     except CheckpointError:
         return None
-    p = getattr(own, "p", None)
-    return (
-        f"the file names {own.name}{'' if p is None else f' with p={p}'}; leave out --task and "
-        "--set"
-    )
+    p = getattr(of_file, "p", None)
+    sizes = "" if p is None else f" with p={p}"
+    return f"the file names {of_file.name}{sizes}; leave out --task and --set"
 
 
-def propose(config: ModelConfig) -> list[str]:
+def propose_moduli(config: ModelConfig) -> list[str]:
     """Tasks with a modulus p under which the model's vocabulary, answers and positions fit, as
     command-line text.
     """
-    found = []
+    options = []
     for name in TASKS:
         with contextlib.suppress(MechintError):  # a broken plug-in proposes nothing
             family = TASKS[name]
@@ -340,8 +347,8 @@ def propose(config: ModelConfig) -> list[str]:
             ]
             fitting = next((trial for trial in trials if _suits(config, family, trial)), None)
             if fitting is not None:
-                found.append(" ".join([f"--task {name}", *set_options(fitting)]))
-    return found
+                options.append(" ".join([f"--task {name}", *set_options(fitting)]))
+    return options
 
 
 def _suits(config: ModelConfig, family: type[Task], parameters: Mapping[str, Any]) -> bool:

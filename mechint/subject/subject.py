@@ -120,7 +120,7 @@ class Subject:
     answer: Which
     memory: int
     data_given: bool
-    _given: Batch
+    _all_examples: Batch
     _max_chunk: int
     _split: Mapping[str, Tensor] | EllipsisType | None
     _provenance: Mapping[str, Any]
@@ -159,7 +159,7 @@ class Subject:
             task=task,
             data=_drop_unanswered(answer, data),
             data_given=data_given,
-            _given=data,
+            _all_examples=data,
             series=dict(series or {}),
             split_seed=split_seed,
             _split=split,
@@ -291,8 +291,8 @@ class Subject:
         """The subject in a few words, for messages."""
         name = self._provenance.get("path", type(self.model).__name__)
         words = f"{name} on {self.task.name}" if self.task else f"{name} without a task"
-        if len(self.data) < len(self._given):
-            some = f"{len(self.data)} of {counted(len(self._given), 'example')}"
+        if len(self.data) < len(self._all_examples):
+            some = f"{len(self.data)} of {counted(len(self._all_examples), 'example')}"
             words += f", the {some} that have answer {self.answer}"
         return words
 
@@ -421,9 +421,9 @@ class Subject:
 
     @cached_property
     def margins(self) -> Float[Tensor, " row"] | None:
-        """Logit of the right answer above that of the most likely answer that the task holds it
-        against (nats, one row per answer meant), NaN for a row that has none; None where an answer
-        is held against all classes.
+        """Logit of the right answer minus the largest logit among the wrong answers that the task
+        names (nats, one row per answer meant), NaN for a row for which it names none; None if every
+        class is a rival.
         """
         return self.margins_of(None)
 
@@ -675,7 +675,7 @@ class Subject:
         kept: dict[str, Any] = {
             "model": self.model,
             "task": self.task,
-            "data": self._given,
+            "data": self._all_examples,
             "provenance": self._provenance,
             "series": self.series,
             "split_seed": self.split_seed,
@@ -753,11 +753,10 @@ class Subject:
         return "untrained models" if self.knows_initialization else REORDERED
 
     def controls_in_turn(self, seeds: Iterable[int]) -> Iterator[Subject]:
-        """Models on which no mechanism can be, one for each of `seeds`: `untrained` where the
-        initialization is known. Elsewhere the weights of the model itself, those of each tensor in
-        random order: of an untrained model they are another draw of the same initialization,
-        whichever it was. Each is to be used before the next is asked for: one module has the
-        weights of all.
+        """Models without a mechanism, one per seed: freshly initialized ones (`untrained`), or, if
+        the initialization is unknown, the model with the entries of each tensor in random order:
+        of an untrained model that is another draw of its initialization, whichever it was. All
+        share one module, so use each before asking for the next.
 
         >>> from mechint.planted import modular_addition
         >>> subject = modular_addition(5, (1,)).subject
@@ -775,14 +774,14 @@ class Subject:
                     subject = subject.with_model(subject.model, path=f"untrained, seed {seed}")
                 yield subject
             return
-        own = [weight.detach() for weight in self.model.parameters()]
         model = copy.deepcopy(self.model)
         for seed in seeds:
             generator = torch.Generator().manual_seed(seed)
+            weights = zip(model.parameters(), self.model.parameters(), strict=True)
             with torch.no_grad():
-                for to, values in zip(model.parameters(), own, strict=True):
+                for shuffled, values in weights:
                     order = torch.randperm(values.numel(), generator=generator).to(values.device)
-                    to.copy_(values.flatten()[order].reshape(values.shape))
+                    shuffled.copy_(values.flatten()[order].reshape(values.shape))
             yield self.with_model(model, path=f"in random order, seed {seed}")
 
     def at_step(self, step: int) -> Subject:

@@ -164,8 +164,8 @@ def train(
         kind = TASKS[task]
         task = kind.from_dict({} if preset is None else kind.preset(preset)["task"])
     if preset is not None:
-        parts = type(task).preset(preset)
-        model, train = _over(parts["model"], model), _over(parts["train"], train)
+        settings = type(task).preset(preset)
+        model, train = _over(settings["model"], model), _over(settings["train"], train)
     specs = seed_specs(task, model, train, seeds=seeds, out=out, start=start)
     return train_many(specs, resume=resume, device=device, progress=progress, workers=workers)
 
@@ -255,6 +255,7 @@ def train_many(
                 run.status = "waiting"  # it is trained again, or its ensemble goes on
     waiting = [run.spec for run in runs if run.status not in DONE]
     if waiting:
+        # sizing draws from the tasks, which must not depend on the caller's settings of torch
         with as_planned(target):
             check_memory(waiting, target)
             if parts is None:

@@ -94,9 +94,11 @@ def identifier(specs: Sequence[Mapping[str, Any]]) -> str:
 
 def ensemble_key(spec: Spec) -> str:
     """All that runs of one ensemble have in common, as text."""
-    task, alone = spec.task, spec.task.model_kind != "transformer"
+    task = spec.task
     outputs = [output.n_classes for output in task.outputs]
-    parameters = task.to_dict() if alone else [task.n_ctx, task.d_vocab, outputs]
+    # a student's loss reads the task itself, a transformer's its batches alone
+    reads_task = task.model_kind != "transformer"
+    parameters = task.to_dict() if reads_task else [task.n_ctx, task.d_vocab, outputs]
     model = {name: value for name, value in spec.model.to_dict().items() if name not in INIT_FIELDS}
     train = spec.train.to_dict()
     training = {name: value for name, value in train.items() if name not in PER_MODEL_FIELDS}

@@ -45,7 +45,7 @@ class Ensemble:
         runs: opened runs, none of them done; device: where they train.
         progress: called at evaluations and a few times a second.
         state: the saved state that they go on from, None at the start.
-        commit: called with tensors and step from time to time, to save them.
+        commit: called with tensors and step from time to time, to save them (`write_state`).
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Ensemble:
     ) -> None:
         self.runs, self.device, self.progress = list(runs), device, progress
         self.check_every = 1 if device.type == "cpu" else SYNC
-        self.save = commit
+        self.write_state = commit
         self.config = runs[0].spec.train
         self.step = 0
         specs = [run.spec for run in runs]
@@ -118,11 +118,11 @@ class Ensemble:
         """Make this step the one that all models go on from."""
         for run in self.runs:
             run.step = self.step
-        if self.save is None:
+        if self.write_state is None:
             return
         n = len(self.runs)
         optimizer = {name: value[:n].cpu().clone() for name, value in self.optimizer.state.items()}
-        self.save(
+        self.write_state(
             {
                 "step": self.step,
                 "device": self.device.type,
@@ -171,18 +171,20 @@ class Ensemble:
         saved = shown = time.monotonic()
         losses: list[Tensor] = []
         with interruptible() as interrupted, _precision(self.config.precision):
-            if not any(run.metrics for run in self.runs):
-                self._evaluate()
+            if not any(run.metrics for run in self.runs):  # a run that goes on has its first one
+                self._evaluate_and_retire()
             while self.runs and self.step < self.config.steps and not interrupted.is_set():
                 losses.append(self.advance())
                 if len(losses) >= self.check_every or self._due():
-                    self._check(losses)
+                    self._drop_not_finite(losses)
                     losses = []
                 if self.runs and self._due():
-                    self._evaluate()
+                    self._evaluate_and_retire()
                 now = time.monotonic()
                 if now - saved > STATE_SECONDS and self.runs:
-                    self._check(losses)  # nothing goes on from weights that are not finite
+                    self._drop_not_finite(
+                        losses
+                    )  # nothing goes on from weights that are not finite
                     losses = []
                     self.commit()
                     saved = now
@@ -190,7 +192,7 @@ class Ensemble:
                     self._report()
                     shown = now
         if self.runs:
-            self._check(losses)
+            self._drop_not_finite(losses)
         ended = self.step == self.config.steps
         for model in range(len(self.runs)):
             self._finish(model, "finished" if ended else "interrupted")
@@ -202,13 +204,13 @@ class Ensemble:
         last = self.step == self.config.steps
         return last or self.step in self.kept or self.step % self.config.evaluate_every == 0
 
-    def _check(self, losses: list[Tensor]) -> None:
+    def _drop_not_finite(self, losses: list[Tensor]) -> None:
         """Let go of models whose loss is not finite; their runs say where it happened."""
         if not losses:
             return
         finite = torch.isfinite(torch.stack(losses)).cpu()
         bad = (~finite.all(0)).nonzero().flatten().tolist()
-        for model in bad:
+        for model in bad:  # finite (step, model)
             self._fail(model, self.step - len(losses) + int((~finite[:, model]).nonzero()[0]))
         self.drop_models(bad)
 
@@ -226,7 +228,7 @@ class Ensemble:
         )
         run.status, run.step = "failed", step
 
-    def _evaluate(self) -> None:
+    def _evaluate_and_retire(self) -> None:
         """Record metrics, keep due checkpoints, and let go of the models that are done."""
         seeds = [run.spec.data_seed for run in self.runs]
         rows = self.learner.evaluate(self.parameters.views, seeds, self.config.eval_examples)

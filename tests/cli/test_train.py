@@ -82,14 +82,14 @@ def test_a_demo_that_is_stopped_in_its_training_says_nothing_of_the_model(
     mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(demo, "report_demo", lambda *_, **__: pytest.fail("it was analyzed"))
-    evaluate = Ensemble._evaluate
+    evaluate = Ensemble._evaluate_and_retire
 
     def press(ensemble: Ensemble) -> None:
         evaluate(ensemble)
         signal.raise_signal(number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ensemble, "_evaluate", press)
+        patch.setattr(Ensemble, "_evaluate_and_retire", press)
         stopped = mechint("demo")
     assert stopped.exit_code == 130 and stopped.stdout == ""
     account = Account("Addition mod 7", "", "It is trained.")

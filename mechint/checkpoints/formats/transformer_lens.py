@@ -302,39 +302,43 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
     """CheckpointError for what would make another function of the same weights."""
     refuse_options(path, given)
     normed, weighted = given.get("normalization_type"), "blocks.0.ln1.w" in state
-    if normed not in ("LN", "LNPre", *RMS, None):
-        raise CheckpointError(
-            f"{path}: normalization_type={normed!r} is not served; expected LN, LNPre, RMS, RMSPre "
-            "or none"
-        )
     of_weights = "LN" if "blocks.0.ln1.b" in state else "RMS"
-    if weighted and normed is not None and (normed in RMS) != (of_weights == "RMS"):
-        raise CheckpointError(
-            f"{path}: its configuration says normalization_type={normed!r}, its weights are those "
-            f"of {of_weights}"
-        )
-    if given.get("final_rms") and not (normed in RMS or (weighted and of_weights == "RMS")):
-        raise CheckpointError(
-            f"{path}: uses final_rms=True, which mechint's HookedTransformer does not have beside "
-            "layer norms"
-        )
-    llama = "blocks.0.attn.rotary_sin" in state or "blocks.0.mlp.W_gate" in state
-    if llama and not weighted and "normalization_type" not in given:
-        raise CheckpointError(
-            f"{path}: has no weights of norms, and no configuration says whether they were folded; "
-            "state normalization_type in a configuration"
-        )
-    if "unembed.W_U" not in state:
-        raise CheckpointError(f"{path}: a HookedTransformer without unembed.W_U")
-    masks = (mask.bool() for name, mask in state.items() if name.endswith(".attn.mask"))
+    is_rms = normed in RMS or (weighted and of_weights == "RMS")
     stated = given.get("positional_embedding_type")
-    rotates = stated == "rotary" or "blocks.0.attn.rotary_sin" in state
-    if "pos_embed.W_pos" not in state and stated != "standard" and not rotates:
-        raise CheckpointError(
-            f"{path}: uses rotary positions, since it has no position embedding; expected a "
-            "configuration with positional_embedding_type and rotary_base"
-        )
-    if any(mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks):
-        raise CheckpointError(
-            f"{path}: uses local attention, which mechint's HookedTransformer does not have"
-        )
+    turned = "blocks.0.attn.rotary_sin" in state
+    embedded = "pos_embed.W_pos" in state or stated in ("standard", "rotary") or turned
+    like_llama = turned or "blocks.0.mlp.W_gate" in state
+    masks = [mask.bool() for name, mask in state.items() if name.endswith(".attn.mask")]
+    local = any(
+        mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks
+    )
+    lacking = "which mechint's HookedTransformer does not have"
+    for wrong, said in (
+        (
+            normed not in ("LN", "LNPre", *RMS, None),
+            f"normalization_type={normed!r} is not served; expected LN, LNPre, RMS, RMSPre or none",
+        ),
+        (
+            weighted and normed is not None and (normed in RMS) != (of_weights == "RMS"),
+            f"its configuration says normalization_type={normed!r}, its weights are those of "
+            f"{of_weights}",
+        ),
+        (
+            given.get("final_rms") and not is_rms,
+            f"uses final_rms=True, {lacking} beside layer norms",
+        ),
+        (
+            like_llama and not weighted and "normalization_type" not in given,
+            "has no weights of norms, and no configuration says whether they were folded; state "
+            "normalization_type in a configuration",
+        ),
+        ("unembed.W_U" not in state, "a HookedTransformer without unembed.W_U"),
+        (
+            not embedded,
+            "uses rotary positions, since it has no position embedding; expected a configuration "
+            "with positional_embedding_type and rotary_base",
+        ),
+        (local, f"uses local attention, {lacking}"),
+    ):
+        if wrong:
+            raise CheckpointError(f"{path}: {said}")
