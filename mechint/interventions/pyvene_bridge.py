@@ -31,6 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mechint.checkpoints.content import read_content
+from mechint.checkpoints.reader import state_dict
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.foreign.untouched import plain_arithmetic
 from mechint.models.protocol import check_edits, run_hooked
@@ -186,6 +187,10 @@ KINDS: dict[str, Callable[[int, int], int]] = {
 """Class of pyvene that makes an activation out of those of a base and of a source → the weights
 that it has at least, by width and rank.
 """
+ENTRIES = ("representations", "intervention_types", "intervention_dimensions")
+"""Lists of a save's config.json, with an entry for each intervention."""
+PLACE = ("layer", "component", "unit", "max_number_of_units", "low_rank_dimension")
+"""Entries of a representation where it is a list."""
 MAX_WIDTH = 1 << 20
 """Width of an activation, at most."""
 
@@ -193,26 +198,22 @@ MAX_WIDTH = 1 << 20
 def _place_in(directory: Path) -> dict[str, Any]:
     """The entries of a save's config.json for its one intervention, checked."""
     file = directory / "config.json"
-    said = read_json(file, CheckpointError)
-    if said is None:
-        raise CheckpointError(f"{directory}: no config.json; expected a save of pyvene")
-    keys = ("representations", "intervention_types", "intervention_dimensions")
-    one: list[Any] = []
-    for key in keys:
-        values = said.get(key) if isinstance(said, dict) else None
-        if not isinstance(values, list) or len(values) != 1:
-            got = f"{len(values)} {key}" if isinstance(values, list) else f"no list of {key}"
-            raise CheckpointError(f"{file}: {got}; expected one intervention")
-        one.append(values[0])
-    names = ("layer", "component", "unit", "max_number_of_units", "low_rank_dimension")
-    if isinstance(one[0], list):
-        one[0] = dict(zip(names, one[0], strict=False))
-    place, width = one[0], one[2]
-    if not isinstance(place, dict) or not isinstance(one[1], str):
-        raise CheckpointError(f"{file}: names no place and class of an intervention")
-    kind = one[1].removesuffix("'>").rpartition(".")[2]
-    if kind not in KINDS:
-        raise CheckpointError(f"{file}: {one[1][:80]}; expected one of {', '.join(KINDS)}")
+    config = read_json(file, CheckpointError)
+    entries = [config.get(key) if isinstance(config, dict) else None for key in ENTRIES]
+    if not all(isinstance(values, list) and len(values) == 1 for values in entries):
+        raise CheckpointError(
+            f"{file}: no save of one intervention by pyvene: expected {', '.join(ENTRIES)}, a list "
+            "of one each"
+        )
+    place, stated, width = (values[0] for values in entries)
+    if isinstance(place, list):
+        place = dict(zip(PLACE, place, strict=False))
+    kind = str(stated).removesuffix("'>").rpartition(".")[2]
+    if kind not in KINDS or not isinstance(place, dict):
+        raise CheckpointError(
+            f"{file}: {stated!r:.80} at {place!r:.80}; expected a place, and one of "
+            f"{', '.join(KINDS)}"
+        )
     rank = place.get("low_rank_dimension") if kind == "LowRankRotatedSpaceIntervention" else 1
     for name, size, high in (("width", width, MAX_WIDTH), ("low_rank_dimension", rank, width)):
         if type(size) is not int or not 0 < size <= high:
@@ -228,12 +229,10 @@ def _weights_in(directory: Path, least: int) -> dict[str, Tensor]:
         raise CheckpointError(f"{directory}: {len(files)} files intkey_*.bin; expected {wanted}")
     if not files:
         return {}
-    found = read_content(files[0])
-    if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in found.values()):
-        raise CheckpointError(f"{files[0]}: holds no tensors by name")
-    if (count := sum(one.numel() for one in found.values())) < least:
+    weights = state_dict(read_content(files[0])) or {}
+    if (count := sum(value.numel() for value in weights.values())) < least:
         raise CheckpointError(f"{files[0]}: {count:,} numbers; expected at least {least:,}")
-    return found
+    return weights
 
 
 def _check_weights(
@@ -243,17 +242,18 @@ def _check_weights(
     those of the configuration.
     """
     kinds = [
-        {name: (tuple(one.shape), one.is_floating_point()) for name, one in state.items()}
+        {name: (tuple(value.shape), value.is_floating_point()) for name, value in state.items()}
         for state in (found, expected)
     ]
     if kinds[0] != kinds[1]:
-        known = ", ".join(f"{name} {tuple(one.shape)}" for name, one in expected.items())
+        known = ", ".join(f"{name} {tuple(value.shape)}" for name, value in expected.items())
         raise CheckpointError(f"{directory}: other weights; expected {known}")
-    for name, one in found.items():
-        if name in ("embed_dim", "interchange_dim") and int(one) != int(expected[name]):
-            raise CheckpointError(f"{directory}: {name} {int(one)}, its configuration says another")
-        if one.is_floating_point() and not torch.isfinite(one).all():
-            raise CheckpointError(f"{directory}: {name} holds numbers that are not finite")
+    for name, value in found.items():
+        same = name not in ("embed_dim", "interchange_dim") or int(value) == int(expected[name])
+        if not same or not torch.isfinite(value).all():
+            raise CheckpointError(
+                f"{directory}: {name} is not finite, or not what its configuration says"
+            )
 
 
 def _hook_of(directory: Path, place: Mapping[str, Any]) -> str:

@@ -159,7 +159,7 @@ ENTRIES = [
     *(("intervention_dimensions", [one]) for one in ("x", -1, 0, 60_000, 1 << 40, None, True)),
 ]
 TEXTS = ["", "[]", "[" * 100_000, '{"a": 1}', "{"]
-WEIGHTS = [{}, torch.eye(3), {"rotate_layer.weight": torch.eye(6)}, [1], b"truncated", None]
+WEIGHTS = [{}, torch.eye(3), {"rotate_layer.weight": torch.eye(6)}, [1], b"truncated", None, ...]
 
 
 @pytest.mark.parametrize("damage", [*ENTRIES, *TEXTS, *WEIGHTS], ids=lambda one: str(one)[:40])
@@ -173,8 +173,8 @@ def test_a_damaged_save_is_refused(found, tmp_path, damage) -> None:
         file.write_text(damage)
     elif isinstance(damage, bytes):
         weights.write_bytes(damage)
-    elif damage is None:
-        weights.unlink()
+    elif damage in (None, ...):
+        (weights if damage is None else file).unlink()
     else:
         torch.save(damage, weights)
     with pytest.raises(CheckpointError):
