@@ -343,12 +343,6 @@ NAMED: tuple[tuple[str, str, str, str], ...] = (
         "doubt=found.undecided,",
         'doubt="",',
     ),
-    (
-        "probes/spectra.py",
-        "a lookup table computes with all frequencies",
-        "        null=name,\n        alpha=WHOLE_ALPHA,",
-        '        null="logits.whole_share",\n        alpha=WHOLE_ALPHA,',
-    ),
     # das
     (
         "probes/_das/search.py",

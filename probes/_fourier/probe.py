@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
@@ -20,7 +19,6 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Null, ProbeResult
 from mechint.probes import removal, spectra
 from mechint.probes._spectrum_findings import (
-    WholeSpectrum,
     add_embedding_finding,
     add_logits_finding,
 )
@@ -130,7 +128,7 @@ class Fourier(Probe):
         }
         shown: dict[str, Spectrum] = {}
         if logits:
-            add_logits(report, cycles, logits, self.rule, seed, edited)
+            add_logits(report, cycles, logits)
             shown["logits"] = next(iter(logits.values()))
         if order is not None:
             rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
@@ -182,14 +180,7 @@ def add_embedding(report: Report, spectrum: Spectrum, harmonics: Harmonics) -> N
     add_embedding_finding(report, spectrum, harmonics, "frequency", "embedding", name)
 
 
-def add_logits(
-    report: Report,
-    cycles: Sequence[Cycle],
-    logits: Mapping[str, Spectrum],
-    rule: KeyRule,
-    seed: int,
-    edited: EmbeddingRemoval | None,
-) -> None:
+def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
     """Cosines of each output's logits, and the finding on their key frequencies."""
     of = {
         "key_frequencies": lambda one: one.keys,
@@ -211,23 +202,7 @@ def add_logits(
         return
     (one,) = logits.values()
     report.metric("frequencies", " ".join(map(str, one.keys)) or "none")
-    whole = None
-    if one.undecided:
-        without = removing(edited, cycles[0])
-        whole = WholeSpectrum.of(report.subject, cycles[0], one, rule, seed, without)
-    add_logits_finding(report, one, "frequency", one.keys, whole)
-
-
-def removing(
-    edited: EmbeddingRemoval | None, cycle: Cycle
-) -> Callable[[Sequence[Any]], Tensor] | None:
-    """Function of frequencies that gives the logits with these taken out of the embedding; None
-    where operands and answers are of other groups, or the embedding cannot be edited.
-    """
-    if edited is None or len(edited.operands[0]) != cycle.n:
-        return None
-    rows = Harmonics(cyclic(cycle.n)).rows
-    return lambda labels: edited.logits(rows(labels)[None])[0]
+    add_logits_finding(report, one, "frequency", one.keys)
 
 
 def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
