@@ -20,7 +20,7 @@ from mechint.explanation.sources import in_one_cycle, places_read
 from mechint.interventions import Add, Intervention, Replace, Site, logits_under
 from mechint.probe.results import Scope
 from mechint.subject import Subject
-from mechint.task import IGNORE, Program, first_of_each, rng
+from mechint.task import IGNORE, GeneratedTask, Program, first_of_each, rng
 
 SOURCE_DRAWS = 16
 """Sources that are tried for each input, until one changes the answer."""
@@ -97,11 +97,14 @@ class Bench:
         return cls(subject, program, fitted, judged, seed)
 
     def population(self, examples: int = MAX_EXAMPLES) -> Bench:
-        """All inputs as both halves, where they are all of their form; else the same halves."""
+        """All inputs as both halves, where they are all of their form; else the same halves, as of
+        examples that a task generates, of which a trained model may answer a few wrong.
+        """
         rows = torch.cat([self.fitted, self.judged]).sort().values
         lengths = self.subject.answer_positions.cpu()[rows] + 1
         few = not MIN_POPULATION <= len(rows) < examples
-        if few or not is_population(self.tokens(rows).cpu(), lengths):
+        drawn = isinstance(self.subject.task, GeneratedTask)
+        if few or drawn or not is_population(self.tokens(rows).cpu(), lengths):
             return self
         return replace(self, fitted=rows, judged=rows, whole=True)
 

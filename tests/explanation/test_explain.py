@@ -162,6 +162,9 @@ def test_halves_are_disjoint_and_of_distinct_inputs() -> None:
     assert len(rows.unique()) == len(rows) == 400
     few = Bench.of(subject.with_data(subject.data[:36]), bench.program)
     assert (len(few.fitted), len(few.judged)) == (12, 24)  # as many as an audit takes
+    digits = mechint.load(mechint.example("digits.pt")).with_answer(0)  # all pairs, as it happens
+    whole, drawn = (Bench.of(one, bench.program).population() for one in (subject, digits))
+    assert whole.whole and not drawn.whole
 
 
 def test_claims_in_one_line() -> None:
