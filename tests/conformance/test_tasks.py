@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mechint.registry import TASKS
 from mechint.testing import check_task
+from tasks.languages import DYCK, TOMITA
 
 
 def drawn(**choices: Any) -> st.SearchStrategy[dict[str, Any]]:
@@ -121,6 +122,9 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         labels=labels,
     ),
     "count-distinct": drawn(n=st.integers(3, 12), length=st.integers(4, 10), labels=labels),
+    "formal-language": drawn(
+        language=[*TOMITA, *DYCK], length=st.integers(7, 14), depth=st.integers(1, 3)
+    ),
     "rasp": drawn(
         program=["reverse", "sort", "histogram"],
         n=st.integers(3, 8),
@@ -150,6 +154,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "composition": {"n": 3, "k": 2, "hops": (1, 2)},
     "digit-sum": {"digits": 2},
     "first-unique": {"n": 3, "length": 6},
+    "formal-language": {"length": 7},
     "groups": {"group": "S3"},
     "hidden-addition": {"n": 11},
     "listops": {"depth": 1, "operands": 2, "n": 7},
