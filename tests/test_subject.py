@@ -24,7 +24,7 @@ from mechint.interventions import Mean, Site, fill_means
 from mechint.models import build
 from mechint.registry import PROBES
 from mechint.subject import Subject
-from mechint.subject.activations import LOGITS, Recorder
+from mechint.subject.activations import LOGITS, Recorder, residual_hooks
 from mechint.task import IGNORE, Batch
 from tests.torch_settings import MODES
 
@@ -367,3 +367,10 @@ def test_a_probe_says_how_to_make_a_subject_of_what_it_was_given(kind: str) -> N
     probe = PROBES["norms"]()
     with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
         probe.run(given)
+
+
+def test_a_block_without_attention_is_no_attention() -> None:
+    """One hook at the end of a block says nothing of what is inside."""
+    end, inside = "blocks.0.hook_resid_post", "blocks.0.attn.hook_pattern"
+    for known, name in (({end}, "L0 block"), ({end, inside}, "L0 attention")):
+        assert residual_hooks(1, known) == {name: end}

@@ -193,7 +193,7 @@ class Embedding(Probe):
                     (closed, f"{held} is at frequency {named(shown, 3)}, on no circle."),
                     (True, f"{held} varies smoothly in their order, whose ends are far apart."),
                 ),
-                no="The tokens follow no cyclic order."
+                no="No frequency of the tokens stands out of permuted ones."
                 if null.p_value > NEAR
                 else "No frequency stands out by twice its share of a flat spectrum.",
                 unclear="Whether the tokens lie on circles is unclear.",
@@ -243,7 +243,7 @@ class Embedding(Probe):
             Claim(
                 f"{found.shares[shown]:.0%} of the tokens' geometry beyond isotropy is laid out "
                 f"{in_layout(named)}.",
-                no="The tokens are laid out by no rule that was looked for.",
+                no="No layout that was looked for stands out of permuted tokens.",
                 unclear="Whether the tokens are laid out by a rule is unclear.",
                 at_chance=True,
             ),

@@ -240,7 +240,7 @@ class Lens(Probe):
         report.finding(
             Claim(
                 f"{percent(accuracy[ready])} of {read} {are} {ready}.",
-                no="The answer cannot be read at any depth.",
+                no="The model's answers are hardly better than chance: no depth is told.",
                 unclear="The depth from which the answer can be read is unclear.",
             ),
             Effect(

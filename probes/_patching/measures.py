@@ -178,7 +178,7 @@ def first_needed(
         needed = [i for i in group if tried.get(i, 1.0) <= 1 - MOST and not apart(i) < MOST]
         if needed:
             return needed, tried
-    return groups[0], tried
+    return next((group for group in groups if tried.keys() & {*group}), groups[0]), tried
 
 
 def left_without(

@@ -214,7 +214,7 @@ class Patching(Probe):
         strong = min(metrics["recovered"], flips) >= MOST
         needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
         both = f"recovers {portion(metrics['recovered'])}, flips {flips:.0%}"
-        none = f"Of {listed(asked)} none alone carries most of {name}"
+        none = f"Of {listed(asked)} none alone recovers and flips half of {name}"
         report.finding(
             Claim(
                 f"{top} carries {name}: patching it {both}.",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import NEAR, Claim
 from mechint.decide.null import orderings
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
@@ -281,7 +281,7 @@ def add_copying(
         Claim(
             f"The OV circuit of {name} copies tokens"
             + (f", one of {above} that do." if above > 1 else "."),
-            no="No OV circuit copies tokens.",
+            no="No OV circuit that copies tokens was found.",
             unclear="Whether an OV circuit copies tokens is unclear.",
             lead=True,
             at_chance=True,
@@ -289,6 +289,8 @@ def add_copying(
         Effect.of(one, "", "eigenvalue share", "renamed classes"),
         holds=bool(own[top] > MOST),
         null="copying",
+        # where the own class is not raised most nothing that p is would show copying
+        alpha=None if own[top] > MOST else NEAR,
     )
     return {"copying": shares.tolist(), "own class largest": own.tolist()}
 
