@@ -77,7 +77,8 @@ def report_demo(
     next_commands = [f"mechint table {out} --over-steps", f"mechint explain {out}"]
     account = account_of(subject, results, next_commands=next_commands)
     command = f"mechint demo{' --quick' if quick else ''} --report {report}"
-    page = page_of(account, command=command)
+    commands = {name: f"mechint analyze {out} --probe {name}" for name in results}
+    page = page_of(account, command=command, commands=commands)
     if keys := results["progress"].metrics["key_frequencies"]:
         grokking = grokking_section(subject, runs(out).over_steps(), keys, progress)
         page = dataclasses.replace(page, sections=[*page.sections, grokking])

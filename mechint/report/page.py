@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.account.account import accounts_json
 from mechint.account.terminal import compared_rows, quality_text
-from mechint.config import assignment
-from mechint.config.settings import set_options
 from mechint.explanation.text import accounted_text, by_answer
 from mechint.figures import training_curve
 from mechint.probe.results import (
@@ -28,7 +26,6 @@ from mechint.probe.results import (
     rank,
     to_jsonable,
 )
-from mechint.registry import PROBES, TASKS
 from mechint.system.files import read_json_lines
 
 if TYPE_CHECKING:
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 MAX_EVIDENCE = 6
-LAST = -1
-"""The answer that a probe is asked about unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -117,56 +112,48 @@ class Page:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
-def page_of(
-    account: Account, *, command: str = "", commands: Mapping[str, str] | None = None, **more: Any
-) -> Page:
+def page_of(account: Account, *, command: str = "", commands: Mapping[str, str] = {}) -> Page:
     """The report of an account.
 
     Args:
-        command: what makes the page again; commands: probe → what runs it again, else what its
-            provenance says.
-        more: other fields of `Page`.
+        command: what makes the page again; commands: probe → what runs it again.
     """
     results = account.results
     first = next(iter(results.values())).provenance if results else {}
     shared = {name: value for name, value in to_jsonable(first).items() if name != "probe"}
-    told = {name: command_of(name, to_jsonable(one.provenance)) for name, one in results.items()}
-    told |= commands or {}
     order = sorted(
         results, key=lambda name: (rank(results[name].verdict), -results[name].lead_rank)
     )
-    sections = [section_of(name, results[name], told[name]) for name in order]
-    if account.audits:
-        drawn = [explanation_section(some, account.path) for some in by_answer(account.audits)]
-        sections = [
-            replace(one, program={}) if account.program else one for one in drawn
-        ] + sections
-    # a program's tests stand beside it
-    tests = sum(name == "explanation" for name, _ in account.evidence) if account.program else 0
-    data = json.dumps(accounts_json([account]), separators=(",", ":"))
-    given = {
-        "quality": quality_text(account.quality, ", "),
-        "verdict": account.verdict,
-        "caveat": account.limits,
-        "hero": account.hero,
-        "program": account.program or {},
-        "evidence": [
-            (name, replace(one, scope=one.scope.beside(account.scope)))
-            for name, one in account.evidence[tests:]
+    sections = [section_of(name, results[name], commands.get(name, "")) for name in order]
+    programs = [explanation_section(audits, account.path) for audits in by_answer(account.audits)]
+    tests = 0  # among the evidence, which stand beside the program where the page draws it
+    if account.program:
+        programs = [replace(section, program={}) for section in programs]
+        tests = sum(name == "explanation" for name, _ in account.evidence)
+    return Page(
+        account.title,
+        [*programs, *sections],
+        quality=quality_text(account.quality, ", "),
+        verdict=account.verdict,
+        caveat=account.limits,
+        hero=account.hero,
+        program=account.program or {},
+        evidence=[
+            (name, replace(finding, scope=finding.scope.beside(account.scope)))
+            for name, finding in account.evidence[tests:]
         ],
-        "bearing": account.bearing - tests if account.bearing else MAX_EVIDENCE,
-        "warnings": account.warnings,
-        "assumed": account.assumptions,
-        "not_asked": account.not_asked,
-        "facts": _facts(account, shared),
-        "next_steps": account.next,
-        "command": command,
-        "task": (shared.get("task") or {}).get("name") or "",
-        "probes": list(results),
-        "downloads": {"account.json": data},
-        "provenance": shared,
-    }
-    return Page(account.title, sections, **{**given, **more})
+        bearing=account.bearing - tests if account.bearing else MAX_EVIDENCE,
+        warnings=account.warnings,
+        assumed=account.assumptions,
+        not_asked=account.not_asked,
+        facts=_facts(account, shared),
+        next_steps=account.next,
+        command=command,
+        task=(shared.get("task") or {}).get("name") or "",
+        probes=list(results),
+        downloads={"account.json": json.dumps(accounts_json([account]), separators=(",", ":"))},
+        provenance=shared,
+    )
 
 
 def training_section(opened: Checkpoint) -> list[Section]:
@@ -231,39 +218,6 @@ def explanation_section(audits: Sequence[Mapping[str, Any]], path: str = "") -> 
         code=best["program"],
         command=f"mechint explain {shlex.quote(path)}" if path else "",
     )
-
-
-def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
-    """The command that runs the probe again; empty where the model came from no file.
-
-    >>> made = {"checkpoint": {"path": "ckpt.pt", "format": "mechint"}, "probe": {"seed": 0}}
-    >>> command_of("fourier", made)
-    'mechint analyze ckpt.pt --probe fourier'
-    """
-    checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
-    if not checkpoint.get("path"):
-        return ""
-    words = ["mechint analyze", shlex.quote(str(checkpoint["path"]))]
-    if checkpoint.get("format") != "mechint" and task.get("name"):
-        changed = _changed(TASKS, task["name"], task.get("parameters") or {})
-        words += ["--task", task["name"], *set_options(changed)]
-    given = (checkpoint.get("extra") or {}).get("set") or {}  # of the model, by who opened it
-    words += [f"--set {shlex.quote(assignment(f'model.{k}', v))}" for k, v in given.items()]
-    asked = provenance.get("probe") or {}
-    words += ["--probe", probe]
-    settings = asked.get("settings") or {}
-    words += set_options({f"{probe}.{k}": v for k, v in _changed(PROBES, probe, settings).items()})
-    words += [f"--seed {asked['seed']}"] if asked.get("seed") else []
-    words += [f"--answer {asked['answer']}"] if asked.get("answer", LAST) != LAST else []
-    return " ".join(words)
-
-
-def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are not the defaults of a registered task or probe; all of another's."""
-    if name not in registry:
-        return dict(values)
-    defaults = to_jsonable(registry[name]().to_dict())
-    return {key: value for key, value in values.items() if defaults.get(key) != value}
 
 
 def _facts(account: Account, provenance: Mapping[str, Any]) -> dict[str, str]:

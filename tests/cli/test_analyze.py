@@ -21,7 +21,6 @@ from mechint.planted import composition, modular_addition
 from mechint.probe import quick_probes
 from mechint.probe.results import ProbeResult
 from mechint.probe.text import VERDICTS
-from mechint.report.page import command_of
 from mechint.system.jsonable import short
 from tests.cli.conftest import Command, one_line, save
 
@@ -195,20 +194,6 @@ def test_the_command_of_a_section_finds_what_the_section_shows(
         assert words[0] == "mechint"
         again |= data(mechint(*words[1:], "--json"))["results"]
     assert "attention" in again and again.items() <= found["results"].items()
-    assert command_of("attention", results_of(bare).provenance).endswith(
-        "--task modular-arithmetic --set p=7 --set operation=subtract --set model.act_fn=gelu "
-        "--probe attention --set attention.samples=99 --set attention.untrained=3 --seed 5 "
-        "--answer all"
-    )
-
-
-def results_of(path: Path) -> ProbeResult:
-    """The result of attention when Python asks it."""
-    task = {"p": 7, "operation": "subtract"}
-    model = {"act_fn": "gelu"}
-    opened = load_checkpoint(path, task="modular-arithmetic", parameters=task, model=model)
-    settings = {"samples": 99, "untrained": 3}
-    return probes.run("attention", opened.subject(), seed=5, answer="all", **settings)
 
 
 def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None:

@@ -202,7 +202,8 @@ def test_no_text_becomes_markup() -> None:
 
 
 def test_a_report_names_the_command_that_made_it(tmp_path: Path) -> None:
-    page = page_of(account(), command="mechint analyze m.pt --out mine.html")
+    own = {"fourier": "mechint analyze m.pt --probe fourier"}
+    page = page_of(account(), command="mechint analyze m.pt --out mine.html", commands=own)
     html = render(page, light=True)
     assert '<code class="command">mechint analyze m.pt --out mine.html</code>' in html
     assert "mechint analyze m.pt --probe fourier" in html, "and each section its own"
