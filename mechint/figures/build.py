@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ import numpy as np
 from mechint.figures.figure import Figure, Kind
 from mechint.figures.parts import Axis, Layer, Line, Plot, Scale
 from mechint.figures.theme import COLORS, MUTED, NULL, finite, numbers, palette
+from mechint.system.jsonable import is_number
 
 Caption = str | Mapping[str, str]
 """A caption, or verdict ("yes", "no", "unclear") → caption, that of "yes" being the default."""
@@ -422,15 +425,60 @@ def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:
 
 
 SPLITS = ("train", "test", "validation")
+Curve = tuple[list[float], list[float], list[float], list[float]]
+
+
+def mean_curve(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> Curve:
+    """Places along column `x`, and there the mean, the smallest and the largest `y` of the rows."""
+    values_at: dict[float, list[float]] = defaultdict(list)
+    for row in rows:
+        if is_number(row.get(x)) and is_number(row.get(y)):
+            values_at[row[x]].append(float(row[y]))
+    places = sorted(values_at)
+    means, low, high = (
+        [take(values_at[at]) for at in places] for take in (statistics.fmean, min, max)
+    )
+    return places, means, low, high
+
+
+def step_panel(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str, **more: Any
+) -> Panel:
+    """`columns` (name → label) over the steps, where they have two or more: means over the runs,
+    with their range as a band; more: fields of the panel.
+    """
+    curves = {label: mean_curve(rows, "step", column) for column, label in columns.items()}
+    drawn = {label: curve for label, curve in curves.items() if len(curve[0]) > 1}
+    series = {label: (steps, means) for label, (steps, means, _, _) in drawn.items()}
+    bands = {
+        label: (steps, low, high) for label, (steps, _, low, high) in drawn.items() if low != high
+    }
+    return Panel(title, series, bands, **more)
+
+
+def quality_panels(
+    rows: Sequence[Mapping[str, Any]], levels: Mapping[str, float] = {}
+) -> list[Panel]:
+    """Accuracy above, loss below (log scale), over the steps; those that no two evaluations hold
+    are left out.
+
+    rows: a mapping per evaluation: "step", "train.accuracy", "test.loss" (nats) and so on; levels:
+    of chance.
+    """
+    accuracy, loss = ({f"{split}.{of}": split for split in SPLITS} for of in ("accuracy", "loss"))
+    above = step_panel(rows, accuracy, "accuracy (0–1)", y_range=(-0.03, 1.03), levels=levels)
+    # without an accuracy the loss is a squared error
+    below = step_panel(rows, loss, "loss (nats)" if above.series else "loss", log=True)
+    return [panel for panel in (above, below) if panel.series]
 
 
 def training_curve(
     rows: Sequence[Mapping[str, Any]], chance: float | None = None, step: int | None = None
 ) -> Figure | None:
-    """Accuracy above, loss below (log scale), over the steps of a run.
+    """Accuracy and loss of a run as it trained.
 
     Args:
-        rows: a mapping per evaluation: "step", "train.accuracy", "test.loss" (nats) and so on.
+        rows: as of `quality_panels`.
         chance: accuracy of the best constant answer, drawn as a dashed line.
         step: step of the checkpoint that is looked at, drawn as a vertical line.
 
@@ -441,36 +489,17 @@ def training_curve(
     >>> [layer.y for layer in training_curve(rows).plots[0].layers]
     [[0.1, 0.9]]
     """
-    held = {quantity: _curves(rows, quantity) for quantity in ("accuracy", "loss")}
-    if not any(held.values()):
+    panels = quality_panels(rows, {} if chance is None else {"chance": float(chance)})
+    if not panels:
         return None
-    levels = {} if chance is None else {"chance": float(chance)}
-    panels = {
-        "accuracy": Panel("accuracy (0–1)", held["accuracy"], y_range=(-0.03, 1.03), levels=levels),
-        # without an accuracy the loss is a squared error
-        "loss": Panel("loss (nats)" if held["accuracy"] else "loss", held["loss"], log=True),
-    }
-    names = [name for name, curves in held.items() if curves]
+    names = [panel.title.partition(" (")[0] for panel in panels]
     return stacked(
-        [panels[name] for name in names],
+        panels,
         x_title="step (optimizer steps)",
         title="Training",
         caption=f"{' and '.join(names).capitalize()} as the model trained.",
         marks={} if step is None else {"": step},
     )
-
-
-def _curves(
-    rows: Sequence[Mapping[str, Any]], quantity: str
-) -> dict[str, tuple[list[int], list[float]]]:
-    """Split → steps and values of a quantity, where there are two or more."""
-    found = {}
-    for split in SPLITS:
-        name = f"{split}.{quantity}"
-        held = [row for row in rows if isinstance(row.get(name), int | float) and "step" in row]
-        if len(held) > 1:
-            found[split] = [int(row["step"]) for row in held], [float(row[name]) for row in held]
-    return found
 
 
 def graph(

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from mechint.system.jsonable import is_number
+
 # Okabe & Ito (2008), in an order whose first three also differ in lightness
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 _VIRIDIS = "440154 482878 3E4A89 31688E 26828E 1F9E89 35B779 6CCE59 B4DE2C FDE725"
@@ -53,8 +55,7 @@ def finite(values: Any) -> list[float]:
     """
     if isinstance(values, list | tuple):
         return [number for value in values for number in finite(value)]
-    number = isinstance(values, int | float) and not isinstance(values, bool)
-    return [values] if number and math.isfinite(values) else []
+    return [values] if is_number(values) else []
 
 
 def palette(n: int) -> list[str]:

@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Num
 
 from mechint.errors import DataError, ParameterError
-from mechint.run_table.entries import METRICS, Row, check_column, is_number, is_setting
+from mechint.run_table.entries import METRICS, Row, check_column, is_setting
 from mechint.run_table.transitions import Transition, fit_transition
 from mechint.system.files import read_json_lines
+from mechint.system.jsonable import is_number
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, UnknownNameError
 from mechint.system.files import parse_json, read_bytes, read_json, read_json_lines
+from mechint.system.jsonable import is_number
 from mechint.system.locks import is_locked
 from mechint.system.packages import changed_files
 
@@ -342,15 +342,6 @@ def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
 
 # --- cells that count as numbers -----------------------------------------------------------------
 Row = Mapping[str, Any]
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a cell holds a finite number; a truth value, a text, NaN and ∞ are none.
-
-    >>> [is_number(value) for value in (1, 0.5, True, float("nan"), float("inf"), "1", None)]
-    [True, True, False, False, False, False, False]
-    """
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def in_words(column: str) -> str:

@@ -13,13 +13,15 @@ from typing import Any
 
 from mechint import figures
 from mechint.errors import MechintError, ParameterError, counted
-from mechint.figures import Figure, Panel
+from mechint.figures import Figure
+from mechint.figures.build import Curve, mean_curve, quality_panels, step_panel
 from mechint.probe.results import Table
 from mechint.registry import PROBES, TASKS
 from mechint.report.page import Page, Section
 from mechint.run_table.dynamics import emergence_times, evaluations_of
-from mechint.run_table.entries import CHANGED, Row, check_column, in_words, is_number, is_setting
+from mechint.run_table.entries import CHANGED, Row, check_column, in_words, is_setting
 from mechint.system.files import read_json
+from mechint.system.jsonable import is_number
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
@@ -27,7 +29,6 @@ MAX_SETTINGS = 8
 """Settings that are named before the others are only counted."""
 FOLLOWING = ("model.d_vocab", "model.d_vocab_out", "model.output_sizes", "model.n_ctx")
 """Settings of the model that follow from its task."""
-ACCURACY, LOSS = ("train.accuracy", "test.accuracy"), ("train.loss", "test.loss")
 
 
 def page_of_table(
@@ -300,7 +301,7 @@ def figure_of(
         for value in dict.fromkeys(row.get(color) for row in rows) if color else (None,):
             some = [row for row in rows if not color or row.get(color) == value]
             parts = [column] if len(y) > 1 or not color else []
-            curve = _curve(some, x, column)
+            curve = mean_curve(some, x, column)
             if curve[0]:
                 curves[", ".join([*parts, *([f"{color} = {value}"] if color else [])])] = curve
     if not curves:
@@ -321,20 +322,6 @@ def figure_of(
     )
 
 
-Curve = tuple[list[float], list[float], list[float], list[float]]
-
-
-def _curve(rows: Sequence[Row], x: str, y: str) -> Curve:
-    """Places along `x`, and there the mean, the smallest and the largest `y`."""
-    held: dict[float, list[float]] = defaultdict(list)
-    for row in rows:
-        if is_number(row.get(x)) and is_number(row.get(y)):
-            held[row[x]].append(float(row[y]))
-    places = sorted(held)
-    means, low, high = ([take(held[at]) for at in places] for take in (statistics.fmean, min, max))
-    return places, means, low, high
-
-
 # --- over steps -----------------------------------------------------------------------------------
 def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
     """Accuracy, loss and `columns` over the steps, a panel each, with a line where the slider
@@ -344,23 +331,9 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
         rows: of a table over steps. Accuracy and loss are those of all evaluations of the runs.
         columns: of probes; several runs are shown by their mean, with their range as a band.
     """
-    evaluations = evaluations_of(rows)
-    panels = []
-    for names, title, log, span in (
-        (ACCURACY, "accuracy (0–1)", False, (-0.03, 1.03)),
-        (LOSS, "loss (nats)", True, None),
-    ):
-        held = {
-            name: name.partition(".")[0]
-            for name in names
-            if sum(is_number(row.get(name)) for row in evaluations) > 1
-        }
-        if held:
-            levels = {} if log else chance_of(rows)
-            panels.append(_panel(evaluations, held, title, log, span, levels))
-    panels += [
-        _panel(rows, {name: in_words(name)}, in_words(name), False, None, {}) for name in columns
-    ]
+    measured = (step_panel(rows, {name: in_words(name)}, in_words(name)) for name in columns)
+    panels = quality_panels(evaluations_of(rows), chance_of(rows))
+    panels += [panel for panel in measured if panel.series]
     steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
     several = len({row.get("path") for row in rows}) > 1
     text = "Accuracy and loss at every evaluation, the probes' numbers at every kept checkpoint"
@@ -398,21 +371,3 @@ def spaced_logarithmically(steps: Sequence[float]) -> bool:
     (True, False)
     """
     return len(steps) > 3 and statistics.median(steps) < 0.2 * max(steps)
-
-
-def _panel(
-    rows: Sequence[Row],
-    columns: Mapping[str, str],
-    title: str,
-    log: bool,
-    y_range: tuple[float, float] | None,
-    levels: Mapping[str, float],
-) -> Panel:
-    """`columns` (name → label) over the steps: means over the runs, with their range."""
-    series, bands = {}, {}
-    for column, label in columns.items():
-        steps, means, low, high = _curve(rows, "step", column)
-        series[label] = (steps, means)
-        if low != high:
-            bands[label] = (steps, low, high)
-    return Panel(title, series, bands, log=log, y_range=y_range, levels=levels)

@@ -47,6 +47,15 @@ def to_jsonable(value: Any) -> Any:
     return str(value)
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number; a truth value, a text, NaN and ∞ are none.
+
+    >>> [is_number(value) for value in (1, 0.5, True, float("nan"), float("inf"), "1", None)]
+    [True, True, False, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def from_jsonable(kind: Any, value: Any) -> Any:
     """The value of type `kind` that JSON values stand for: a dataclass, a number, or mappings,
     sequences, tuples and unions of these.
