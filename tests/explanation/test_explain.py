@@ -171,22 +171,31 @@ def test_claims_in_one_line() -> None:
     subject = mechint.load(Path(__file__).parents[2] / "examples" / "models" / "clock.pt")
     wrong = audit(subject, site("L0 resid_mid @ 0").holds("answer"))
     assert wrong.standing in ("wrong", "incomplete") and wrong.value("interchange") < 0.5
-    right = audit(subject, site("L0 resid_post @ answer").holds("answer"))
-    assert right.standing == "stands"
-    with pytest.raises(UnknownNameError, match="variable"):
-        audit(subject, site("L0 resid_post @ answer").holds("carry"))
-    with pytest.raises(ParameterError, match="one head"):
-        head(0, 0, 1).copies("largest token")
-    with pytest.raises(ParameterError, match="only heads attend"):
-        site("L0 MLP").attends("largest token")
-    with pytest.raises(ParameterError, match=r"L9H0 .*: expected heads from L0H0 to L0H3"):
-        audit(subject, head(9, 0).attends("first token"))
-    with pytest.raises(ParameterError, match=r"name a position, such as L0H0 @ answer"):
-        audit(subject, site("L0H0").holds("x"))
-    with pytest.raises(UnknownNameError):
-        head(0, 1).attends("the truth")
-    with pytest.raises(NotApplicableError, match="give prompts"):
-        explain(Subject(subject.model, None, data=subject.data))
+    last = site("L0 resid_post @ answer")
+    assert audit(subject, last.holds("answer")).standing == "stands"
+    for error, words, ask in (
+        (UnknownNameError, "variable", lambda: audit(subject, last.holds("carry"))),
+        (UnknownNameError, "the truth", lambda: head(0, 1).attends("the truth")),
+        (ParameterError, "one head", lambda: head(0, 0, 1).copies("largest token")),
+        (ParameterError, "only heads attend", lambda: site("L0 MLP").attends("largest token")),
+        (
+            ParameterError,
+            r"L9H0 .*: expected heads from L0H0 to L0H3",
+            lambda: audit(subject, head(9, 0).attends("first token")),
+        ),
+        (
+            ParameterError,
+            r"name a position, such as L0H0 @ answer",
+            lambda: audit(subject, site("L0H0").holds("x")),
+        ),
+        (
+            NotApplicableError,
+            "give prompts",
+            lambda: explain(Subject(subject.model, None, data=subject.data)),
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            ask()
 
 
 # --- claims under a program of one's own ----------------------------------------------------------

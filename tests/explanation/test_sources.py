@@ -132,10 +132,12 @@ def test_outputs_under_patterns_and_mixed_keys() -> None:
 
 def test_names_that_are_none() -> None:
     sources = sources_of(n_layers=1, n_heads=2)
-    with pytest.raises(UnknownNameError, match="L0H7"):
-        sources.logits({"L0H7": torch.arange(N)})
-    with pytest.raises(UnknownNameError, match="L1H0"):
-        sources.pattern("L1H0")
+    for name, ask in (
+        ("L0H7", lambda: sources.logits({"L0H7": torch.arange(N)})),
+        ("L1H0", lambda: sources.pattern("L1H0")),
+    ):
+        with pytest.raises(UnknownNameError, match=name):
+            ask()
     subject = sources.subject
     vars(subject)["hooks"] = subject.hooks - {"blocks.0.attn.hook_v"}
     with pytest.raises(NotApplicableError, match="hook_v"):
