@@ -68,6 +68,10 @@ class Cases:
             yield CasePart(rows, runs, own, dict(zip(self.sources, others, strict=True)))
 
 
+SAME = "every component is the same in all inputs at a position, so that nothing is replaced"
+"""The reason for which means, as of beginnings of one text, take nothing away."""
+
+
 class Shares(NamedTuple):
     """Ratios of means, (component,), and the ends of their 95% intervals."""
 

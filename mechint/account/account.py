@@ -40,6 +40,8 @@ NOT_ASKED = "Nothing was asked that could find a mechanism."
 UNDECIDED = "Nothing could be decided."
 DESCRIPTIVE_RANK = 30
 """Rank up to which a lead describes the model, and does not say what it computes."""
+NEARLY_ALL = 0.9
+"""Share of the answers from which the verdict names an incomplete program."""
 MAX_WORDS = 15
 """Words of a verdict; a longer name of a program is shortened."""
 
@@ -240,7 +242,7 @@ class Account(Shown):
         values = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead, answers = self.mechanism, by_answer(values)
         if lead is None:
-            eligible = [audit for audit in values if audit["standing"] in STANDS]
+            eligible = [one for one in values if one["standing"] in STANDS or gives_nearly_all(one)]
         else:  # of the mechanism that leads
             known = [audit for audit in values if audit["family"] in EXPLANATIONS]
             eligible = [a for a in known if lead.probe in EXPLANATIONS[a["family"]].mechanisms]
@@ -259,8 +261,10 @@ class Account(Shown):
                 verdict = " ".join(said)
                 scope = replace(scope, answers="")
         if verdict in ("", NOTHING) and lead is None:
-            doubt = [a["short"] or a["name"] for a in values if a["standing"] == "unclear"]
-            verdict = f"Unclear: {doubt[0]}." if doubt else verdict
+            open_ = ("unclear", "untested") if len(answers) == 1 else ("unclear",)
+            doubt = [a for a in values if a["standing"] in open_ and a["family"] != "none"]
+            for one in doubt[:1]:
+                verdict = f"{one['standing'].capitalize()}: {one['short'] or one['name']}."
         return replace(self, verdict=verdict or self.verdict, audits=values, scope=scope)
 
     # --- views ------------------------------------------------------------------------------------
@@ -304,6 +308,17 @@ class Account(Shown):
         )
         drawn = "" if self.hero is None else self.hero.drawing_html("hero")
         return f"{super()._repr_html_()}{drawn}{folded}"
+
+
+def gives_nearly_all(audit: Mapping[str, Any]) -> bool:
+    """Return whether an incomplete program gives nearly all answers, as a verdict then says."""
+    found = audit.get("accounted")
+    return (
+        audit["standing"] == "incomplete"
+        and found is not None
+        and (found["verb"], found["of"]) == ("explains", "answers")
+        and found["share"] >= NEARLY_ALL
+    )
 
 
 def verdict_with_program(verdict: str, audits: Sequence[Mapping[str, Any]]) -> str:

@@ -104,8 +104,11 @@ class Audit(Shown):
             assert match.effect is not None and match.effect.interval is not None
             return Accounted("explains", "logits", match.value, match.effect.interval[0])
         shares = [(one.kind, *one.kept) for one in self.tests if one.of and one.kept is not None]
+        program = self.explanation.over_sources
+        # a constant on composed inputs answers others than those that are counted
+        one_answer = program is not None and not program.groups
         for kinds, more, verb, how in (
-            (COMPUTES, ("path patching",), "explains", ""),
+            (COMPUTES[:1] if one_answer else COMPUTES, ("path patching",), "explains", ""),
             (("interchange",), (), "keeps", "under interchange"),
             (("path patching",), (), "keeps", "with this attention alone"),
         ):

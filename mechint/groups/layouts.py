@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from mechint.decide.null import MaxNull
 
 Array = NDArray[Any]
-FEWEST = 6
+FEWEST = 9
 """Tokens from which layouts differ, and permuted tokens are many enough."""
 MAX_CLASSES = 10
 """The largest m of mod m, and classes of a side of a grid."""

@@ -15,13 +15,13 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
-from mechint.decide.null import sign_flips
+from mechint.decide.null import ROUNDING, sign_flips
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
 from mechint.probe.report import performance
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._ablation.measures import scores, with_answer, with_others
-from mechint.probes._effects import Effects, heads_above
+from mechint.probes._effects import SAME, Effects, heads_above
 from mechint.probes.ties import tied
 from mechint.probes.words import listed
 from mechint.subject.components import DEFAULT, list_components
@@ -135,7 +135,9 @@ class Ablation(Probe):
         report.by_head(zip(names, gained, strict=True), "loss without it, nats more")
         report.figure("components", effects_figure(names, outputs, effect, self.mode))
         report.hero("components")
-        self._say(report, metric, given.caveat)
+        span = np.abs(harm.end - harm.base).max()
+        same = SAME * bool(np.nanmax(np.abs(harm.moved)) <= ROUNDING * span)
+        self._say(report, metric, given.caveat, same)
         return report.result()
 
     def _harm(
@@ -207,7 +209,7 @@ class Ablation(Probe):
         }
 
     # --- what is said -----------------------------------------------------------------------------
-    def _say(self, report: Report, metric: str, caveat: str) -> None:
+    def _say(self, report: Report, metric: str, caveat: str, doubt: str) -> None:
         metrics = report.metrics
         top, needed = metrics["component"], metrics["needed"]
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
@@ -229,6 +231,7 @@ class Ablation(Probe):
                 no=f"No single ablation breaks {'its first choice' if own else 'the answer'}.",
                 unclear="An ablation that breaks the answer cannot be told.",
                 lead=f"{'Its first choices need' if own else 'It needs'} {listed(needed[:3])}.",
+                doubt=doubt,
                 caveat=caveat,
                 causal=True,
             ),

@@ -14,12 +14,12 @@ from jaxtyping import Float
 from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
-from mechint.decide.null import sign_flips
+from mechint.decide.null import ROUNDING, sign_flips
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._attribution.measures import AttributionEffects, measured
 from mechint.probes._circuits.choosing import ablation_setting, paired, stand_in, variable_setting
-from mechint.probes._effects import Effects
+from mechint.probes._effects import SAME, Effects
 from mechint.probes._lens.probe import Readout
 from mechint.probes.ties import tied
 from mechint.probes.words import in_words, listed, mostly_wrong
@@ -114,6 +114,9 @@ class Attribution(Probe):
             return report.result()
         pairs = every[: self.examples]
         effects = measured(subject, pairs, ablation)
+        if np.abs(effects.exact).max() <= ROUNDING * np.abs(effects.score).max():
+            report.unclear("A component that the score needs cannot be told.", SAME)
+            return report.result()
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
         exact = effects.exact.mean(1)
         top, *ties = _largest(exact, inner)

@@ -252,7 +252,9 @@ class Embedding(Probe):
                 label=f"share of the geometry beyond isotropy ({found.known[shown].name})",
                 baseline=float(found.chance[shown]),
                 baseline_label="permuted tokens",
-            ),
+            )
+            if named
+            else Effect.of(null, "", "largest standardized share", "permuted tokens"),
             holds=bool(named),
             null=metric,
             alpha=LAYOUT_LEVEL,

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 
+SAME = 1e-6
+"""As a share of the largest activation: smaller differences are rounding."""
 LEAST = 0.5
 """Least selectivity of what is called decodable, as a share of what certainty has."""
 
@@ -135,6 +137,10 @@ class Linear(Probe):
         few = subject.with_data(drawn[first_of_each(drawn.tokens)[: self.examples]])
         activations = self._activations(few, points)
         report, rows = Report(self, subject), []
+        if all(np.ptp(x, 0).max(initial=0) <= SAME * np.abs(x).max() for x in activations.values()):
+            same = "the activations there are the same in all inputs"
+            report.unclear("Whether a variable can be decoded linearly is unclear.", same)
+            return report.result()
         found: dict[str, Scored] = {}
         for variable in variables:
             found[variable.name] = self._probe(few, variable, activations, seed)

@@ -54,6 +54,24 @@ def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str
     assert verdict_with_program("It adds as a clock.", held) == f"It adds as a clock{ending}"
 
 
+@pytest.mark.parametrize(
+    ("standing", "share", "said"),
+    [
+        ("incomplete", 0.97, "E (incomplete), which explains 97%"),
+        ("incomplete", 0.8, "No mechanism was found."),
+        ("untested", 0.97, "Untested: e."),
+        ("unclear", 0.97, "Unclear: e."),
+        ("wrong", 0.97, "No mechanism was found."),
+    ],
+)
+def test_what_nothing_contradicts_is_named(standing: str, share: float, said: str) -> None:
+    """A program that gives nearly all answers, or lacks a few inputs, is not none at all."""
+    account = replace(account_of(addition(), {}), verdict=NOTHING)
+    accounted = {"verb": "explains", "of": "answers", "share": share, "at_least": share, "how": ""}
+    found = {**audited(standing, None).to_dict(), "family": "induced", "accounted": accounted}
+    assert account.explained([found]).verdict.startswith(said)
+
+
 def test_nothing_runs_in_part_where_no_test_passed() -> None:
     failed, passed = (audited("incomplete", error).to_dict()["tests"] for error in (0.9, 0.2))
     held = audited("incomplete", None).to_dict()

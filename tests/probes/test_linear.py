@@ -177,6 +177,16 @@ def test_what_one_token_tells_is_held_against_other_functions_of_it() -> None:
     assert result.metrics["linear.smallest_0.selectivity"] > 0.3
 
 
+def test_nothing_is_decoded_or_denied_where_all_inputs_are_the_same() -> None:
+    """Where "=" stands the embedding is that of "=", whatever the operands are."""
+    subject = planted.modular_addition(11, (3,)).subject
+    assert len(subject.data.tokens[:, 2].unique()) == 1
+    (finding,) = (
+        Linear(variable="x", hook="hook_embed", pos=2, permutations=9).run(subject).findings
+    )
+    assert finding.verdict == "unclear" and "same in all inputs" in finding.reason
+
+
 def test_unknown_variables_and_hooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = planted.modular_addition(5, (1,)).subject
     with pytest.raises(UnknownNameError, match="did you mean 'answer'"):

@@ -14,7 +14,9 @@ import torch
 
 import mechint
 import probes
+from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, DataError, NotApplicableError
+from mechint.models.transformer import HookedTransformer
 from mechint.planted import modular_addition
 from mechint.prompts import Prompts
 from mechint.subject.counterfactuals import choose_variable, draw
@@ -266,6 +268,16 @@ def test_nobody_called_the_models_own_answer_right() -> None:
         assert bool(account.quality) != own and ("first choices" in account.title) == own
         said = [one.headline for _, one in account.findings("yes")]
         assert len(said) == 3 and all(("first choice" in one) == own for one in said)
+
+
+@pytest.mark.parametrize("name", ["ablation", "attribution"])
+def test_beginnings_of_one_text_have_nothing_that_a_mean_replaces(name: str) -> None:
+    """At each position every component is the same in all of them, whatever the answer needs."""
+    network = HookedTransformer(ModelConfig(d_model=16, n_heads=1, d_vocab=8, n_ctx=40), seed=0)
+    text = torch.randint(7, (40,), generator=torch.Generator().manual_seed(0)).tolist()
+    data = [{"prompt": text[:n]} for n in range(2, 40)]
+    (finding,) = probes.run(name, mechint.load(network, data=data)).findings
+    assert finding.verdict == "unclear" and "nothing is replaced" in finding.reason
 
 
 def test_prompts_for_a_model_that_answers_with_classes() -> None:
