@@ -91,13 +91,10 @@ class Scorer:
         """Of `n` pairs those at a time: `subject.chunk`, and no more than the memory records."""
         config = self.graph.config
         each = 4 * 4 * len(self.graph.senders) * self.positions * config.d_model
-        size = min(self.subject.chunk, max(1, self._memory // (4 * each)))
+        memory = max(self.subject.memory // 4, 1 << 24)
+        size = min(self.subject.chunk, max(1, memory // (4 * each)))
         index = torch.arange(n, device=self.subject.device)
         return list(index.split(size))
-
-    @property
-    def _memory(self) -> int:
-        return max(self.subject.memory // 4, 1 << 24)
 
     @cached_property
     def _whole(self) -> Cut:

@@ -33,7 +33,7 @@ from mechint.probes._das.search import (
 )
 from mechint.subject.counterfactuals import asked_answer, asked_of, choose_variable
 from mechint.subject.pairs import told_apart
-from mechint.task import Task, Variable
+from mechint.task import Variable
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -287,6 +287,8 @@ class DAS(Probe):
         best, test, variable = alignment.best, alignment.drawn.test, alignment.variable
         groups, values = told_apart(variable, test)
         minimal = alignment.drawn.minimal
+        holding = [cell for cell in alignment.cells if cell.verdict(self.threshold) == "variable"]
+        held = [cell.where for cell in holding]
         report.update(
             {
                 "variable": variable.name,
@@ -300,7 +302,7 @@ class DAS(Probe):
                 "iia_full_swap_minimal": best.full_swap_minimal,
                 "input_share": best.input_share,
                 "decoded": best.decoded,
-                "held_at": _held_at(alignment, self.threshold),
+                "held_at": [where for where in dict.fromkeys(held) if where != best.where],
                 "values": values,
                 "values_told_apart": groups,
                 "pairs_held_out": len(test),
@@ -381,10 +383,11 @@ def choose_variables(subject: Subject, name: str | None) -> list[Variable]:
     task = subject.known_task
     if name is not None:
         return [choose_variable(task, name)]
+    answer = asked_answer(subject)
     reached = [
         variable
         for variable in task.variables.values()
-        if _reached(task, variable, asked_answer(subject))
+        if variable.answers is None or answer is None or answer % task.n_answers in variable.answers
     ]
     composed = [variable for variable in reached if len(variable.positions) != 1]
     composed.sort(key=lambda variable: _is_answer(subject, variable))  # stable
@@ -407,13 +410,6 @@ def _is_tautology(subject: Subject, alignment: Alignment) -> bool:
     return pos is None and hook == last and _is_answer(subject, alignment.variable)
 
 
-def _reached(task: Task, variable: Variable, answer: int | None) -> bool:
-    """Return True where the answer that is asked about can depend on the variable."""
-    if variable.answers is None or answer is None:
-        return True
-    return answer % task.n_answers in variable.answers
-
-
 def shares_of_heads(subject: Subject, cell: SiteCell) -> dict[str, float]:
     """Share of the squared norm of the basis that each head of the layer has."""
     layer, n_heads = Site(cell.place[0]).layer, subject.model_description.n_heads or 1
@@ -432,12 +428,6 @@ def _subspace(cell: SiteCell) -> str:
         return f"One dimension of {cell.where}"
     article = "An" if cell.dimension in (8, 11, 18) else "A"
     return f"{article} {cell.dimension}-dimensional subspace of {cell.where}"
-
-
-def _held_at(alignment: Alignment, threshold: float) -> list[str]:
-    """Other places whose best subspace holds the variable, without controls."""
-    held = [cell.where for cell in alignment.cells if cell.verdict(threshold) == "variable"]
-    return [where for where in dict.fromkeys(held) if where != alignment.best.where]
 
 
 def _caveat(alignment: Alignment) -> str:

@@ -21,7 +21,6 @@ from probes._weights.circuits import HeadCircuits
 from tests.conformance.test_models import NATIVE, made
 
 P = 7
-QUICK = {"draws": 99}
 
 
 def subject_of(**changes: Any) -> Subject:
