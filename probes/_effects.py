@@ -61,7 +61,7 @@ class Cases:
         """The rows in pieces of the subject's chunk, at most `most` each."""
         every = torch.arange(len(self.inputs), device=self.inputs.device)
         for rows in every.split(min(self.subject.chunk, most)):
-            inputs = [one[rows] for one in (self.inputs, *self.sources.values())]
+            inputs = [tokens[rows] for tokens in (self.inputs, *self.sources.values())]
             reads = self.reads[rows].repeat(len(inputs))
             runs = EditedRuns(self.subject.model, torch.cat(inputs), reads, hooks)
             own, *others = torch.arange(len(reads), device=reads.device).split(len(rows))
@@ -188,7 +188,7 @@ def kept_and_left(
     """Effects kept by each set alone, all of `every` besides it being taken from the source, and
     those left without it.
     """
-    others = [[one for one in every if one not in some] for some in sets]
+    others = [[site for site in every if site not in some] for some in sets]
     found = measure([*others, *sets], rows).kept
     return found.of(slice(len(sets))), found.of(slice(len(sets), None))
 
@@ -254,8 +254,8 @@ def judge(
     measure: Measure, every: Sequence[Site], sets: Sequence[Sequence[Site]], rows: Any
 ) -> list[Sufficient]:
     """Shares that each set keeps and leaves on these rows, with intervals."""
-    kept, left = (one.shares() for one in kept_and_left(measure, every, sets, rows))
-    numbers = (np.stack(one, 1).tolist() for one in (kept, left))
+    kept, left = (effects.shares() for effects in kept_and_left(measure, every, sets, rows))
+    numbers = (np.stack(shares, 1).tolist() for shares in (kept, left))
     return [Sufficient(some, tuple(a), tuple(b)) for some, a, b in zip(sets, *numbers, strict=True)]
 
 
@@ -278,17 +278,17 @@ def find_sufficient(
     if not beginnings:
         return []
     chosen = list(beginnings[0])
-    for one in reversed(beginnings[0]):
-        others = [other for other in chosen if other is not one]
+    for site in reversed(beginnings[0]):
+        others = [other for other in chosen if other is not site]
         chosen = others if others and passing([others]) else chosen
     swapped = [
-        [new if one is old else one for one in chosen]
+        [new if site is old else site for site in chosen]
         for old in chosen
         for new in ranked
         if new not in chosen
     ]
     found = judge(measure, every, [chosen, *passing(swapped)], judged)
-    return [one for one in found if one.holds]
+    return [sufficient for sufficient in found if sufficient.holds]
 
 
 def heads_above(least: float) -> Callable[[ProbeResult], list[str]]:
@@ -301,8 +301,8 @@ def heads_above(least: float) -> Callable[[ProbeResult], list[str]]:
 # --- pictures -------------------------------------------------------------------------------------
 def draw_curve(line: Curve, shares: Mapping[str, Shares], **words: Any) -> figures.Figure:
     """Shares by the number of components, with their intervals."""
-    values = {name: one.value for name, one in shares.items()}
-    bands = {name: (one.low, one.high) for name, one in shares.items()}
+    values = {name: share.value for name, share in shares.items()}
+    bands = {name: (share.low, share.high) for name, share in shares.items()}
     return figures.lines(line.sizes.tolist(), values, bands=bands, **words)
 
 
@@ -310,7 +310,7 @@ def grid(
     places: Sequence[tuple[Any, Any]], values: Sequence[float], **words: Any
 ) -> figures.Figure:
     """The value at each place (row, column) as a heat map on a scale of shares."""
-    rows, columns = (list(dict.fromkeys(one[axis] for one in places)) for axis in (0, 1))
+    rows, columns = (list(dict.fromkeys(place[axis] for place in places)) for axis in (0, 1))
     z = np.full((len(rows), len(columns)), np.nan)
     for (row, column), value in zip(places, values, strict=True):
         z[rows.index(row), columns.index(column)] = value

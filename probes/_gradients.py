@@ -85,7 +85,7 @@ class Gradients(Probe):
         report = Report(self, subject)
         loss, found = loss_gradient(subject, data, self._weights(subject.known_task, data.targets))
         names = (name for name, _ in subject.model.named_parameters())
-        norms = {name: float(one.norm()) for name, one in zip(names, found, strict=True)}
+        norms = {name: float(gradient.norm()) for name, gradient in zip(names, found, strict=True)}
         total, largest = math.hypot(*norms.values()), max(norms, key=lambda name: norms[name])
         other, how = self._other_answers(data)
         shuffled = []
@@ -93,7 +93,7 @@ class Gradients(Probe):
             targets = other(data.targets, rng("gradients null", seed, i))
             weights = self._weights(subject.known_task, targets)
             _, found = loss_gradient(subject, Batch(data.tokens, targets), weights)
-            shuffled.append(math.hypot(*(float(one.norm()) for one in found)))
+            shuffled.append(math.hypot(*(float(gradient.norm()) for gradient in found)))
         report.metric("gradients.total", total)
         report.metric("gradients.loss", loss)
         report.metric("gradients.norms", norms)
@@ -169,7 +169,7 @@ class Gradients(Probe):
     def _other_answers(data: Batch) -> tuple[Callable[[Tensor, np.random.Generator], Tensor], str]:
         """The function that replaces the answers in the null, and its description."""
         classes = [column[column != IGNORE].unique() for column in data.targets.flatten(0, 1).T]
-        if math.prod(math.factorial(min(len(one), 20)) for one in classes) < ENOUGH:
+        if math.prod(math.factorial(min(len(present), 20)) for present in classes) < ENOUGH:
             return _permuted, "answers permuted among the examples"
         return _renamed, "classes renamed at random"
 

@@ -92,7 +92,7 @@ class Subspace(Probe):
 
         report.metric("subspace.width", q.shape[1])
         for name, tasks in (("signal", slice(None)), ("frequent_signal", frequent)):
-            samples = [_signal(one[tasks], utilities[tasks]) for one in random]
+            samples = [_signal(shares[tasks], utilities[tasks]) for shares in random]
             kept = _signal(captured[tasks], utilities[tasks])
             how = "random subspaces of the same rank"
             report.metric(f"subspace.{name}", kept, null=samples, how=how)

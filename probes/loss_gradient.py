@@ -37,8 +37,8 @@ def loss_gradient(
             summed = (each.nan_to_num() * shares.flatten(0, 1)).sum()
             found = gradients_of(summed, parameters)
         loss += float(summed.detach())
-        for one, gradient in zip(total, found, strict=True):
-            one += 0.0 if gradient is None else gradient
+        for running, gradient in zip(total, found, strict=True):
+            running += 0.0 if gradient is None else gradient
     if not all(map(all_finite, total)):
         raise MechintError(f"a gradient of {subject.describe()} is not finite")
     return loss, total

@@ -81,7 +81,9 @@ class EmbeddingRemoval:
         model, n_ctx = self.subject.model, self.subject.data.tokens.shape[1]
         columns = [torch.tensor(tokens, device=self.subject.device) for tokens in self.operands]
         every = [column[:, None].repeat(1, n_ctx) for column in columns]  # (token, pos)
-        return [EditedRuns(model, one, one[:, 0] * 0).recorded("hook_embed") for one in every]
+        return [
+            EditedRuns(model, tokens, tokens[:, 0] * 0).recorded("hook_embed") for tokens in every
+        ]
 
     def logits(
         self, directions: Float[np.ndarray, "removal direction element"]

@@ -196,7 +196,7 @@ def step_down(
         if found.sum() == keys.sum() or found.all():
             break
         keys = found
-    candidates = [k for k, one in zip(labels, values > levels, strict=True) if one]
+    candidates = [k for k, exceeds in zip(labels, values > levels, strict=True) if exceeds]
     return Spectrum(
         labels,
         values,
@@ -274,12 +274,12 @@ def sum_logits(
         logits = found[LOGITS][:, of_elements].double()
         logits -= logits.mean(1, keepdim=True)
         norms = torch.linalg.vector_norm(logits, dim=1).square()
-        for i, one in enumerate(answers):
-            sums[i].index_add_(0, one[part] % (n + 1), logits)  # what is left out: row n
-            squares[i] += float(norms[one[part] >= 0].sum())
+        for i, answer in enumerate(answers):
+            sums[i].index_add_(0, answer[part] % (n + 1), logits)  # what is left out: row n
+            squares[i] += float(norms[answer[part] >= 0].sum())
     made: list[LogitSums | None] = []
-    for one, summed, square in zip(answers, sums[:, :n], squares, strict=True):
-        counts = torch.bincount(one[one >= 0], minlength=n)
+    for answer, summed, square in zip(answers, sums[:, :n], squares, strict=True):
+        counts = torch.bincount(answer[answer >= 0], minlength=n)
         rows = int(counts.sum())
         mean = summed.sum(0) / max(rows, 1)
         centered = (summed - counts[:, None] * mean).cpu().numpy()
@@ -349,7 +349,7 @@ class Cycle:
     def columns(self, subject: Subject) -> list[int]:
         """Columns of the elements' logits."""
         start = subject.known_task.output_slices[self.output].start
-        return [start + one for one in self.classes]
+        return [start + label for label in self.classes]
 
     def exponents(self, subject: Subject) -> Int[Tensor, " row"]:
         """Exponent of every answer with respect to the generator; -1 where it is no power of it, as

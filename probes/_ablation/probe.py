@@ -122,7 +122,7 @@ class Ablation(Probe):
         }
         columns = {"component": np.repeat(names, len(outputs)).tolist()}
         columns |= {"output": outputs * len(names)}
-        columns |= {name: one.flatten().tolist() for name, one in numbers.items()}
+        columns |= {name: values.flatten().tolist() for name, values in numbers.items()}
         columns |= {"p_value": np.repeat(test.p_values, len(outputs)).tolist()}
         caption = (
             "One row per component and output: with the ablation minus without; p_value against "
@@ -156,7 +156,9 @@ class Ablation(Probe):
             ("largest_accuracy_loss", "0–1", ACCURACY, -1),
         ):
             chance = np.mean([(level.accuracy, level.loss)[kind] for level in levels])
-            base, after = (sign * one.nanmean(-2)[..., kind].numpy() for one in (plain, changed))
+            base, after = (
+                sign * measured.nanmean(-2)[..., kind].numpy() for measured in (plain, changed)
+            )
             end, units = np.full(len(base), sign * chance), np.arange(len(base))
             found[name] = unit, Effects(base, end, after, units)
             if found[name][1].span[0] > 0:
@@ -171,7 +173,7 @@ class Ablation(Probe):
         """
         order = tied(harm.mean(harm.moved))
         enough = (harm.share >= self.least) & (p_values <= self.significance)
-        knows = harm.span[0] > 0 and any(one.beats_chance for one in performance(subject))
+        knows = harm.span[0] > 0 and any(skill.beats_chance for skill in performance(subject))
         needed = [i for group in order for i in group if enough[i] and knows]
         if not needed:
             return order[0], []
@@ -191,7 +193,7 @@ class Ablation(Probe):
         total, (top, *ties) = harm.mean(harm.moved), first
         shares = harm.shares()
         kind = ablated[top].kind
-        alike = [i for i, one in enumerate(ablated) if one.kind == kind and i != top]
+        alike = [i for i, site in enumerate(ablated) if site.kind == kind and i != top]
         return {
             "loss_change": float(effect[top, :, LOSS].nanmean()),
             "accuracy_change": float(effect[top, :, ACCURACY].nanmean()),

@@ -197,8 +197,8 @@ class Attention(Probe):
             gains, other = scores.content_null(made, seed, self.samples)
             report.metric(f"{kind}.by_content", _by_name(patterns, gains))
             tests[f"{kind}.by_content"] = (gains, other, "keys permuted among examples")
-        found = np.all([self._exceeds(report.subject, *one[:2]) for one in tests.values()], 0)
-        names = [name for name, one in zip(patterns.names, found, strict=True) if one]
+        found = np.all([self._exceeds(report.subject, *test[:2]) for test in tests.values()], 0)
+        names = [name for name, is_found in zip(patterns.names, found, strict=True) if is_found]
         best = int((np.where(found, values, -1) if names else values - null.mean(0)).argmax())
         report.metric(f"{kind}.largest", float(values.max()))
         report.metric(f"{kind}.heads", names)
@@ -265,7 +265,7 @@ class Attention(Probe):
         if copied is None:
             return None
         some = listed(names) if len(names) <= 3 else in_words(len(names), "head")
-        before, without = (float(one.mean()) for one in copied)
+        before, without = (float(shares.mean()) for shares in copied)
         change = copied[0] - copied[1]
         test = sign_flips(change[None], self.samples, seed)
         how = "the sign of every example's change drawn at random"
@@ -505,7 +505,7 @@ def _chosen(
     query that shows it best; what the picture shows, in words.
     """
     length = min(int(patterns.lengths[0]), LONGEST)
-    kind = next((one for one in WORDS if metrics.get(f"{one}.heads")), "")
+    kind = next((kind for kind in WORDS if metrics.get(f"{kind}.heads")), "")
     of_kind = [name for name in metrics.get(f"{kind}.heads", ()) if name in names]
     if not of_kind:
         preferred = [name for name in metrics.get("operand.heads", ()) if name in names]

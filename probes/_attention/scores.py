@@ -207,7 +207,7 @@ class AttentionExamples:
         kept = self.on_others(perfect).sum() / max(self.asked().sum(), 1)
         packed = np.packbits(self.hit.reshape(len(self.hit), -1), axis=1)
         counts = np.unique(packed, axis=0, return_counts=True)[1]
-        ways = math.lgamma(len(self.hit) + 1) - sum(math.lgamma(one + 1) for one in counts)
+        ways = math.lgamma(len(self.hit) + 1) - sum(math.lgamma(count + 1) for count in counts)
         return 1 - kept > least and ways + math.log(alpha) > -1e-9
 
 

@@ -78,7 +78,7 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> AttributionE
     examples = pairs.examples.cpu().numpy()
     direct, effect, first, exact, own = (
         means_by(examples, np.concatenate(column, -1))
-        for column in zip(*(one for one, _ in parts), strict=True)
+        for column in zip(*(numbers for numbers, _ in parts), strict=True)
     )
     return AttributionEffects(
         sites, direct, effect, first, exact, own, max(error for _, error in parts)
@@ -113,14 +113,14 @@ def _of_part(
 
     readout = Readout(subject)
     written, replaced = (
-        torch.stack([_written(subject, found[one.hook], one, pairs.reads) for one in sites])
+        torch.stack([_written(subject, found[site.hook], site, pairs.reads) for site in sites])
         for found in (own_values, other)
     )  # (component, example, d_model)
     end = runs.end[own_inputs].double()
     rest, scale = end - written.sum(0), readout.scale(end)  # of rest biases are the same everywhere
     # one component at a time: of all of them the logits would take gigabytes in a language model
     direct, without = (
-        torch.stack([scored(one @ readout.matrix / scale) for one in part])
+        torch.stack([scored(vectors @ readout.matrix / scale) for vectors in part])
         for part in (written, replaced)
     )
     own = scored(runs.base(own_inputs))

@@ -245,7 +245,7 @@ def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:
     assert not isinstance(config, str)
     if by_position is None:
         variables = subject.known_task.variables.values()
-        by_position = len(reads) == 1 and any(one.positions for one in variables)
+        by_position = len(reads) == 1 and any(variable.positions for variable in variables)
     positions = reads[-1] + 1 if config.reads_back_only else pairs.base.shape[1]
     # position embeddings are the same in both runs, and so are all of their edges
     groups = positions if by_position else 1

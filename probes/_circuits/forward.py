@@ -67,7 +67,7 @@ class Cut:
         edits = self._edits(self.graph.mask(1 - kept.to(self.source)))
         depths = torch.from_numpy(self.graph.depths).to(kept.device)
         first = torch.where(without, depths, 1 << 30).amin(1).tolist()
-        return self.runs.under([[one for at, one in edits if at >= depth] for depth in first])
+        return self.runs.under([[edit for at, edit in edits if at >= depth] for depth in first])
 
     def attributed(self, point: float, score: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
         """(edge,) what each sender changed · the gradient of the score at the receiver's input,
@@ -90,7 +90,7 @@ class Cut:
                 index = places.expand(*product.shape)
                 whole = product.new_zeros(*product.shape[:3], change.shape[2])
                 by_place[sites[hook]] += whole.scatter(-1, index, product).sum(2)
-        receiver, sender, group = (torch.from_numpy(one) for one in graph.index)
+        receiver, sender, group = (torch.from_numpy(column) for column in graph.index)
         if graph.groups == 1:
             by_place, group = by_place.sum(-1, keepdim=True), group * 0
         return by_place[receiver, sender, group].double().cpu().numpy()
@@ -103,7 +103,7 @@ class Cut:
         reads the stream less what the senders of its edges in `cut` changed in this run.
         """
         graph, found = self.graph, list[tuple[int, Compute]]()
-        senders = {(one.kind, one.layer): i for i, one in reversed([*enumerate(graph.senders)])}
+        senders = {(node.kind, node.layer): i for i, node in reversed([*enumerate(graph.senders)])}
         sites = self._sites
 
         def read(site: Site, depth: int) -> None:
@@ -128,8 +128,8 @@ class Cut:
     def _sites(self) -> dict[Site, slice]:
         """Site of reading → the receivers there."""
         found: dict[Site, slice] = {}
-        for i, one in enumerate(self.graph.receivers):
-            site = self._site(one)
+        for i, node in enumerate(self.graph.receivers):
+            site = self._site(node)
             found[site] = slice(found[site].start if site in found else i, i + 1)
         return found
 
@@ -168,7 +168,7 @@ class Cut:
         state = at.state
         if "grid" not in state:
             state["grid"] = at.grid()
-            state["done"] = sum(one.depth < depth for one in self.graph.senders)
+            state["done"] = sum(node.depth < depth for node in self.graph.senders)
         variants, rows = state["grid"] or (at.variants, at.rows)
         done, n = state["done"], "vn" if state["grid"] else "n"
         if ("shared", at.answers) not in state:
@@ -186,8 +186,8 @@ class Cut:
             f"{axes},snpd->{n}prd", mask[:, :, :done], state["shared", at.answers]
         )
         if own := state.get("own"):
-            index = [first + i for first, one, _ in own for i in range(len(one))]
-            changes = torch.cat([self._at(one, answers, at) for _, one, answers in own])
+            index = [first + i for first, change, _ in own for i in range(len(change))]
+            changes = torch.cat([self._at(change, answers, at) for _, change, answers in own])
             changes = changes.unflatten(1, (-1, len(rows))) if n == "vn" else changes
             missing = missing + torch.einsum(f"{axes},s{n}pd->{n}prd", mask[:, :, index], changes)
         missing = missing if part.dim() == 4 else missing[..., 0, :]

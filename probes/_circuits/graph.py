@@ -176,7 +176,9 @@ class Graph:
         """(circuit, receiver, sender, group) from kept (circuit, edge), zero where no edge is."""
         shape = (len(kept), len(self.receivers), len(self.senders), self.groups)
         result = kept.new_zeros(shape)
-        receiver, sender, group = (torch.from_numpy(one).to(kept.device) for one in self.index)
+        receiver, sender, group = (
+            torch.from_numpy(column).to(kept.device) for column in self.index
+        )
         result[:, receiver, sender, group] = kept
         return result
 

@@ -175,7 +175,7 @@ class Circuits(Probe):
         search, test, unseen = split(subject, every, self.pairs, self.held_out, seed)
         graph = graph_of(subject, every, self.by_position)
         on_search, on_test, on_unseen = (
-            Scorer(subject, graph, one, ablation, every) for one in (search, test, unseen)
+            Scorer(subject, graph, part, ablation, every) for part in (search, test, unseen)
         )
         report = Report(self, subject)
         report.update(

@@ -129,7 +129,9 @@ class Scorer:
         """1 where a circuit alone gives the right answer in every output that is read, else 0."""
 
         def right(logits: Tensor, pairs: Pairs) -> Tensor:
-            every = torch.stack([self.subject.correct(one, pairs.answers) for one in logits])
+            every = torch.stack(
+                [self.subject.correct(of_circuit, pairs.answers) for of_circuit in logits]
+            )
             return (every | (pairs.answers == IGNORE)).all(-1)
 
         return self._measured(self._run(kept), right)

@@ -183,7 +183,7 @@ def needed_components(
     losses = whole - scorer.faithfulness(kept & ~own)
     order = np.argsort(losses, kind="stable")
     together = whole - scorer.faithfulness(kept & ~np.logical_or.accumulate(own[order]))
-    idle = {names[one] for one, loss in zip(order, together, strict=True) if loss <= slack}
+    idle = {names[index] for index, loss in zip(order, together, strict=True) if loss <= slack}
     return {name: float(loss) for name, loss in zip(names, losses, strict=True) if name not in idle}
 
 

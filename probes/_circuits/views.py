@@ -70,8 +70,8 @@ def graph_figure(
         faint=[pair for pair in others if {*places, *ports} >= set(pair)],
         unit="of the model's score",
         ports={
-            name: (places[one.component][0] - 0.2, places[one.component][1] + PORTS[one.kind])
-            for name, one in ports.items()
+            name: (places[node.component][0] - 0.2, places[node.component][1] + PORTS[node.kind])
+            for name, node in ports.items()
         },
         caption="Edges of the circuit, from what writes to the residual stream to the input that "
         "reads it: query (q), key (k) or value (v) of a head. As wide as their effect, which is "

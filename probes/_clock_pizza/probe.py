@@ -306,7 +306,7 @@ class ClockPizza(Probe):
         # the one whose bar lies within the interval of the symmetricity
         spanned = next((end for end in ends if end in PUBLISHED), "")
         bar = self.asymmetric if spanned == "clock" else self.symmetric
-        learned = any(one.beats_chance for one in report.performance)
+        learned = any(skill.beats_chance for skill in report.performance)
         shown = bool(keys) and losses.necessary and losses.sufficient
         few = why_undecidable([report.nulls[LARGEST_COSINE]], KeyRule().alpha) or ""
         partly = learned and keys and losses.necessary and not losses.sufficient
@@ -458,7 +458,7 @@ def gradient_cosines(
     positions = operand_positions(subject)
     assert positions is not None
     check_edits(subject.model, ["hook_embed"])
-    rows, picked = (torch.from_numpy(one).to(subject.device) for one in (examples, chosen))
+    rows, picked = (torch.from_numpy(indices).to(subject.device) for indices in (examples, chosen))
     found: list[list[Array]] = [[], []]
     for part in slices(len(rows), subject.chunk):
         leaf: list[Tensor] = []
@@ -472,7 +472,7 @@ def gradient_cosines(
                 subject.model, subject.data[rows[part]].tokens, [("hook_embed", keep)]
             )
             logits = select_positions(logits, subject.answer_positions[rows[part]])[:, columns]
-            one_each = (logits.gather(1, one[:, None]) for one in picked[:, part])
+            one_each = (logits.gather(1, classes[:, None]) for classes in picked[:, part])
             mean, *own = (
                 gradients_of(score.sum(), leaf, all_used=True, retain_graph=True)[0]
                 for score in (logits.mean(1), *one_each)

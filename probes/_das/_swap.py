@@ -113,7 +113,7 @@ def answers_under(
             if by_pair:
                 pairs, own = site.pairs[rows % len(site.pairs)], labels[rows]
                 other = torch.where(own == pairs.answers, pairs.source_answers, pairs.answers)
-                a, b = (logits.gather(-1, one.clamp_min(0)) for one in (own, other))
+                a, b = (logits.gather(-1, classes.clamp_min(0)) for classes in (own, other))
                 correct = torch.where(own == other, correct, a > b)
             parts.append(correct.float().masked_fill(labels[rows] == IGNORE, math.nan))
     return torch.cat(parts)

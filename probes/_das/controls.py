@@ -42,7 +42,7 @@ def random_accuracies(
     found: list[float] = []
     for some in slices(n, max(1, min(AT_ONCE, subject.chunk) // len(labels))):
         drawn = [random_subspace(site.width, dimension, generator) for _ in range(n)[some]]
-        swaps = [swap(one.to(site.base), site.base, site.source) for one in drawn]
+        swaps = [swap(subspace.to(site.base), site.base, site.source) for subspace in drawn]
         right = answers_under(subject, site, torch.cat(swaps), labels.repeat(len(swaps), 1))
         found += [mean(part) for part in right.split(len(labels))]
     return found

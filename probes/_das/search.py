@@ -125,7 +125,7 @@ def _draw_divided(
 ) -> Drawn:
     """Pairs of examples that are trained on, and pairs of others."""
     found = sides(task, HELD_OUT, seed)
-    fitted, others = (task.examples()[one] for one in (found.fitted, found.held_out))
+    fitted, others = (task.examples()[rows] for rows in (found.fitted, found.held_out))
     parts: list[Pairs] = []
     for wanted, among in ((trained, fitted), (held_out, others)):
         n = min(wanted, count_pairs(len(among), variable))
@@ -245,7 +245,7 @@ def default_places(
     places: list[Place] = []
     for layer in range(subject.n_layers):
         if layer or embedding or pos is not None:
-            places += [(f"blocks.{layer}.hook_resid_pre", one) for one in own[:4]]
+            places += [(f"blocks.{layer}.hook_resid_pre", pos) for pos in own[:4]]
         for name in ("hook_resid_mid", "hook_resid_post"):
             if pos is None and f"blocks.{layer}.{name}" in hooks:
                 places.append((f"blocks.{layer}.{name}", None))
@@ -322,7 +322,9 @@ def search(
         if drawn.minimal is not None:
             whole = SwapSite(subject, drawn.minimal, *place)
             minimal = mean(interchange_accuracy(subject, whole, None))
-        sizes = sorted({one for one in dimensions if one <= on_test.width}, reverse=True)
+        sizes = sorted(
+            {dimension for dimension in dimensions if dimension <= on_test.width}, reverse=True
+        )
         if not sizes:
             raise ParameterError(
                 f"das: dimension {min(dimensions)} is above the width {on_test.width} of {place[0]}"
@@ -363,17 +365,17 @@ def choose_cell(found: Sequence[SiteCell], threshold: float) -> SiteCell:
     equals. Where none does, one that carries the inputs, or whose full swap fails; else the most
     accurate.
     """
-    holding = [one for one in found if one.trained >= threshold]
+    holding = [cell for cell in found if cell.trained >= threshold]
     by_verdict = {
-        name: [one for one in holding if one.verdict(threshold) == name] for name in ORDER
+        name: [cell for cell in holding if cell.verdict(threshold) == name] for name in ORDER
     }
     chosen = next((cells for cells in by_verdict.values() if cells), holding)
     if not chosen:
         return max(found, key=lambda one: one.trained)
     # held-out pairs judge it: one just above the threshold falls below it there by chance
     error = math.sqrt(threshold * (1 - threshold) / len(chosen[0].correct))
-    enough = min(threshold + SPARE * error, max(one.trained for one in chosen))
-    chosen = [one for one in chosen if one.trained >= enough]
+    enough = min(threshold + SPARE * error, max(cell.trained for cell in chosen))
+    chosen = [cell for cell in chosen if cell.trained >= enough]
     return min(chosen, key=lambda one: (one.dimension, -one.trained))
 
 

@@ -190,13 +190,15 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         "explained": lambda one: one.explained,
     }
     for name, value in of.items():
-        values = {output: value(one) for output, one in logits.items()}
+        values = {output: value(spectrum) for output, spectrum in logits.items()}
         report.metric(f"logits.{name}", one_or_all(values))
-    unseen = {output: one.unseen.by_label for output, one in logits.items() if one.unseen}
+    unseen = {
+        output: spectrum.unseen.by_label for output, spectrum in logits.items() if spectrum.unseen
+    }
     if unseen:
         report.metric("logits.unseen_cosine", one_or_all(unseen))
     if len(logits) > 1:
-        largest = {output: float(one.values.max()) for output, one in logits.items()}
+        largest = {output: float(spectrum.values.max()) for output, spectrum in logits.items()}
         report.metric(LARGEST_COSINE, largest)
         add_outputs(report, cycles, logits)
         return
@@ -240,19 +242,19 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
     p_values = dict(zip(z, test.p_values, strict=True))
     learned = {row.output for row in report.performance if row.beats_chance}
     found = {
-        output: one.keys
-        for output, one in tested.items()
-        if one.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
+        output: spectrum.keys
+        for output, spectrum in tested.items()
+        if spectrum.keys and p_values[output] <= alpha * (1 + 1e-9) and output in learned
     }
-    told = {
+    shares = {output: logits[output].named_share for output in found}
+    named_keys = {
         output: [key for key in keys if key in logits[output].named_keys]
         for output, keys in found.items()
     }
-    shares = {output: logits[output].named_share for output in found}
     said = [
-        f"of {one} use {in_words(len(keys), 'frequency')}, {shares[one]:.0%} of their variance: "
-        + named(keys)
-        for one, keys in told.items()
+        f"of {output} use {in_words(len(keys), 'frequency')}, {shares[output]:.0%} of their "
+        f"variance: {named(keys)}"
+        for output, keys in named_keys.items()
     ]
     which = "; ".join(said) if len(said) <= 2 else f"of {named([*found], 6)} use frequencies"
     few = [cycle.output for cycle in cycles if cycle.output not in tested]
@@ -280,7 +282,7 @@ def largest_z(
     What was observed counts as one more sample of the null, so that ranks are those of a
     permutation test (Westfall and Young 1993).
     """
-    cosines = np.array([[one.values.max(), *one.null] for one in logits.values()])
+    cosines = np.array([[spectrum.values.max(), *spectrum.null] for spectrum in logits.values()])
     z = np.arctanh(np.clip(cosines, -1 + 1e-9, 1 - 1e-9))  # (output, 1 + sample)
     z = (z - z.mean(1, keepdims=True)) / np.maximum(z.std(1, keepdims=True), 1e-12)
     return dict(zip(logits, z[:, 0].tolist(), strict=True)), z[:, 1:].max(0)
@@ -297,9 +299,9 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
     are any.
     """
     columns, keys = dict[str, Any](), list[Any]()
-    for name, one in shown.items():
-        columns[name] = one.values.tolist()
-        keys = getattr(one, "keys", keys)
+    for name, spectrum in shown.items():
+        columns[name] = spectrum.values.tolist()
+        keys = getattr(spectrum, "keys", keys)
     k = list(range(1, max(map(len, columns.values())) + 1))
     titles = {"embedding": "embedding: share of energy (0–1)", "logits": "logits: cosine (−1 … 1)"}
     report.figure(
@@ -321,7 +323,7 @@ def draw_spectra(report: Report, shown: Mapping[str, Spectrum]) -> None:
     if len({len(values) for values in columns.values()}) == 1:
         report.table(
             "spectra",
-            {"frequency": k, **columns, "key": [one in keys for one in k]},
+            {"frequency": k, **columns, "key": [frequency in keys for frequency in k]},
             "one row per frequency: share of the energy of the embedding, cosine of logits",
             {"frequency": "cycles over the group"},
         )

@@ -89,7 +89,7 @@ class PairRuns:
         """MLPs whose output the model lets one edit."""
         may = self.subject.hooks - set(read_only_hooks(self.subject.model))
         every = [Site.mlp(layer) for layer in range(self.subject.n_layers)]
-        return [one for one in every if one.hook in may]
+        return [site for site in every if site.hook in may]
 
     @cached_property
     def base(self) -> Float[np.ndarray, " read"]:
@@ -150,20 +150,20 @@ class PairRuns:
         """Effects of each site, taken from another pair's source; NaN of a pair that has no
         other.
         """
-        found = self.measure([[one] for one in sites], source=self.wrong)
+        found = self.measure([[site] for site in sites], source=self.wrong)
         there = _numbers((self.wrong != self.own) & (self.wrong != self.other)) > 0
         return replace(found, changed=np.where(there, found.changed, np.nan))
 
     def at_changed_tokens(self, sites: Sequence[Site]) -> Effects:
         """Effects of each site, taken from the source at the first token that differs alone."""
         places = tuple(self.first.tolist())
-        return self.measure([[replace(one, pos=places)] for one in sites])
+        return self.measure([[replace(site, pos=places)] for site in sites])
 
     def first_order(self) -> dict[Site, float]:
         """Head → its effect to first order (attribution patching, Nanda 2023): sum over the pairs,
         nats.
         """
-        hooks = list(dict.fromkeys(one.hook for one in self.heads))
+        hooks = list(dict.fromkeys(site.hook for site in self.heads))
         total: dict[str, Any] = dict.fromkeys(hooks, 0.0)
         for rows, parts in self.runs.gradients(
             hooks,
@@ -175,7 +175,7 @@ class PairRuns:
             for hook, (value, slope, places) in parts.items():
                 there = self.runs.recorded(hook)[self.other[rows][:, None], places]
                 total[hook] += ((there - value) * slope).sum((0, 1, 3)).cpu()
-        return {one: float(total[one.hook][one.units[0]]) for one in self.heads}
+        return {site: float(total[site.hook][site.units[0]]) for site in self.heads}
 
     # --- ways to the answer -----------------------------------------------------------------------
     def straight(self, sites: Sequence[Site]) -> Effects | None:
@@ -186,7 +186,7 @@ class PairRuns:
         if Capability.HEAD_WEIGHTS not in self.subject.capabilities or Readout.unmet(self.subject):
             return None
         try:
-            for layer in {one.layer for one in self.heads}:
+            for layer in {site.layer for site in self.heads}:
                 check_adds(self.subject.model, self.runs.tokens, layer)
                 self.runs.written_by(layer, answers=True)
         except ParameterError:
@@ -221,7 +221,7 @@ class PairRuns:
         """Effects of `sender` through the queries of each set of heads at the answer alone."""
         edits = []
         for some in receivers:
-            queries = [Site.read("q", one.layer, *one.units, pos="answer") for one in some]
+            queries = [Site.read("q", site.layer, *site.units, pos="answer") for site in some]
             edits.append(path(self.runs, sender, queries, self.other, self.own))
         return self.under(edits)
 
@@ -255,8 +255,8 @@ class PairRuns:
 def _together(sites: Sequence[Site]) -> list[Site]:
     """The sites, heads of one layer as one."""
     units: dict[tuple[str, Any], list[int]] = defaultdict(list)
-    for one in sites:
-        units[one.hook, one.pos].extend(one.units)
+    for site in sites:
+        units[site.hook, site.pos].extend(site.units)
     return [Site(hook, pos, tuple(some)) for (hook, pos), some in units.items()]
 
 

@@ -100,7 +100,7 @@ class Component:
         found, parts_said = dict[str, float](), list[set[str]]()
         for said, *parts in self._roles(level):
             p_value = max(
-                min(self.words.get(one, 1.0) for one in part.split("|")) for part in parts
+                min(self.words.get(word, 1.0) for word in part.split("|")) for part in parts
             )
             if p_value <= level and not any(set(parts) <= some for some in parts_said):
                 found[said] = p_value
@@ -218,25 +218,25 @@ class Heads(Probe):
             return report.result()
         ranked, exact = self._ranked(runs, seed)
         sites = [*exact, *runs.mlps]
-        effects = runs.measure([[one] for one in sites])
+        effects = runs.measure([[site] for site in sites])
         shares = dict(zip(sites, effects.share, strict=True))
         ranked = sorted(exact, key=lambda one: -abs(shares[one])) + [
-            one for one in ranked if one not in exact
+            site for site in ranked if site not in exact
         ]
         numbers, test = self._tested(runs, sites, effects, seed)
         reported = [
-            one
-            for one in numbers
-            if max(one.p_values) <= self.significance and abs(one.moved) >= LEAST
+            component
+            for component in numbers
+            if max(component.p_values) <= self.significance and abs(component.moved) >= LEAST
         ]
         self._ways(subject, runs, reported, seed)
         curves = curve(runs.measure, ranked, SIZES, slice(None))
         self._record(report, subject, runs, shares, curves, numbers)
         self._show(report, numbers)
-        report.update({"reported": [one.name for one in reported]})
+        report.update({"reported": [component.name for component in reported]})
         self._say(report, runs, reported, numbers, test, ranked, seed)
-        for one in reported:
-            self._say_of(report, one)
+        for component in reported:
+            self._say_of(report, component)
         return report.result()
 
     def _ranked(self, runs: PairRuns, seed: int) -> tuple[list[Site], list[Site]]:
@@ -287,42 +287,46 @@ class Heads(Probe):
         """Fill in what the reported heads attend to, and the ways of all to the answer."""
         if not reported:
             return
-        found, sites = induction_scores(subject, seed), [one.site for one in reported]
-        early = [one for one in sites if one.layer == 0]  # all that changes there is the embedding
+        found, sites = induction_scores(subject, seed), [component.site for component in reported]
+        # all that changes in the first block is the embedding
+        early = [site for site in sites if site.layer == 0]
         rewritten = dict(zip(early, runs.at_changed_tokens(early).by_unit, strict=True))
         straight = runs.straight(sites)
         # (component, part of a role) → excess, by unit; (head, reader) → share moved, by unit
         parts, ways, scores = (dict[tuple[str, str], np.ndarray]() for _ in range(3))
-        for i, one in enumerate(reported):
-            sign = np.sign(one.moved)
-            least = WAY * one.by_unit * sign
+        for i, component in enumerate(reported):
+            sign = np.sign(component.moved)
+            least = WAY * component.by_unit * sign
             if straight is not None:
-                one.direct = float(straight.share[i])
-                parts[one.name, "direct"] = straight.by_unit[i] * sign - least
-            if one.site in rewritten:
-                parts[one.name, "rewrites"] = rewritten[one.site] * sign - least
-        heads = [one for one in reported if one.site.kind == "head"]
-        readers = [one.site for one in heads if one.is_direct]
-        for one in heads:
-            at, sign = (slice(None), one.site.layer, one.site.units[0]), np.sign(one.moved)
+                component.direct = float(straight.share[i])
+                parts[component.name, "direct"] = straight.by_unit[i] * sign - least
+            if component.site in rewritten:
+                parts[component.name, "rewrites"] = rewritten[component.site] * sign - least
+        heads = [component for component in reported if component.site.kind == "head"]
+        readers = [component.site for component in heads if component.is_direct]
+        for component in heads:
+            at = slice(None), component.site.layer, component.site.units[0]
+            sign = np.sign(component.moved)
             if found is not None:
-                one.induction = float(found[at].mean())
-                scores[one.name, "induction"] = found[at] - INDUCTION
+                component.induction = float(found[at].mean())
+                scores[component.name, "induction"] = found[at] - INDUCTION
             for query, marks in runs.attention.items():
-                one.marks[query] = {
+                component.marks[query] = {
                     mark: float(np.nanmean(value[at])) for mark, value in marks.items()
                 }
                 for mark, value in marks.items():
-                    parts[one.name, f"{query}: {mark}"] = means_by(runs.units, value[at]) - LOOKS
-            later = [other for other in readers if (other.layer or 0) > (one.site.layer or 0)]
-            if one.is_direct or not later or not runs.shows_reading:
+                    parts[component.name, f"{query}: {mark}"] = (
+                        means_by(runs.units, value[at]) - LOOKS
+                    )
+            later = [other for other in readers if (other.layer or 0) > (component.site.layer or 0)]
+            if component.is_direct or not later or not runs.shows_reading:
                 continue
-            through = runs.through_queries(one.site, [later, *([other] for other in later)])
-            one.through = float(through.share[0])
-            parts[one.name, "through"] = (through.by_unit[0] - WAY * one.by_unit) * sign
+            through = runs.through_queries(component.site, [later, *([other] for other in later)])
+            component.through = float(through.share[0])
+            parts[component.name, "through"] = (through.by_unit[0] - WAY * component.by_unit) * sign
             for other, values in zip(later, through.by_unit[1:], strict=True):
-                ways[one.name, str(other)] = values * sign
-        by_name = {one.name: one for one in reported}
+                ways[component.name, str(other)] = values * sign
+        by_name = {component.name: component for component in reported}
         largest = dict(sorted(ways.items(), key=lambda one: -one[1].mean()))
         for place, tested, shift in (
             ("words", parts, 2),
@@ -345,16 +349,16 @@ class Heads(Probe):
         tested: Sequence[Component],
     ) -> None:
         line, kept, left = curves
-        patched = sum(one.kind == "head" for one in shares)
+        patched = sum(site.kind == "head" for site in shares)
         report.update(
             {"patched": patched, "heads": len(runs.heads), "cpr": line.cpr, "cmd": line.cmd}
         )
-        report.by_head(((str(one), share) for one, share in shares.items()), f"moved, {SHARE}")
+        report.by_head(((str(site), share) for site, share in shares.items()), f"moved, {SHARE}")
         every, untested = [*runs.heads, *runs.mlps], len(runs.heads) - patched
         words = {"y_title": "layer", "annotate": False, "z_title": f"moved ({SHARE})"}
         alone = grid(
-            [(f"L{one.layer}", f"H{one.units[0]}" if one.units else "MLP") for one in every],
-            [shares.get(one, np.nan) for one in every],
+            [(f"L{site.layer}", f"H{site.units[0]}" if site.units else "MLP") for site in every],
+            [shares.get(site, np.nan) for site in every],
             title="What each head and MLP moves of the answer",
             x_title="head",
             caption=f"Share of the logit difference that each alone takes along from the other "
@@ -364,7 +368,7 @@ class Heads(Probe):
         reads = runs.runs.reads[runs.own]
         furthest = min(int((reads - runs.first).max()), int(reads.min()))
         depth, places = subject.n_layers, range(-furthest, 1)
-        layers = sorted({round(one) for one in np.linspace(0, depth - 1, min(depth, LAYERS))})
+        layers = sorted({round(layer) for layer in np.linspace(0, depth - 1, min(depth, LAYERS))})
         cells = [(layer, place) for layer in layers for place in places]
         stream = runs.measure(
             [[Site.resid_pre(layer, tuple((reads + place).tolist()))] for layer, place in cells]
@@ -384,13 +388,13 @@ class Heads(Probe):
             f"intervals over the pairs. CPR {line.cpr:.3f}, CMD {line.cmd:.3f}.",
         )
         top = sorted(tested, key=lambda one: -abs(one.moved))[:LARGEST]
-        roles = (next(iter(one.roles(self.significance)), "") for one in top)
+        roles = (next(iter(component.roles(self.significance)), "") for component in top)
         largest = figures.bars(
             [
-                f"{role.removeprefix('is a ')} {one.name}"
-                for one, role in zip(top, roles, strict=True)
+                f"{role.removeprefix('is a ')} {component.name}"
+                for component, role in zip(top, roles, strict=True)
             ],
-            {"": [one.moved for one in top]},
+            {"": [component.moved for component in top]},
             title="Each of the largest alone",
             x_title="component and role",
             y_title=f"moved ({SHARE})",
@@ -419,20 +423,20 @@ class Heads(Probe):
     def _show(self, report: Report, tested: Sequence[Component]) -> None:
         """A row per head or MLP that was held against a wrong source, whatever came of it."""
         columns: dict[str, list[Any]] = {
-            "component": [one.name for one in tested],
-            "moved": [one.moved for one in tested],
-            "low": [one.low for one in tested],
-            "high": [one.high for one in tested],
-            "wrong source": [one.wrong for one in tested],
-            "p": [max(one.p_values) for one in tested],
-            "direct": [one.direct for one in tested],
-            "through queries": [one.through for one in tested],
-            "induction score": [one.induction for one in tested],
-            "roles": [listed(one.roles(self.significance)) for one in tested],
+            "component": [component.name for component in tested],
+            "moved": [component.moved for component in tested],
+            "low": [component.low for component in tested],
+            "high": [component.high for component in tested],
+            "wrong source": [component.wrong for component in tested],
+            "p": [max(component.p_values) for component in tested],
+            "direct": [component.direct for component in tested],
+            "through queries": [component.through for component in tested],
+            "induction score": [component.induction for component in tested],
+            "roles": [listed(component.roles(self.significance)) for component in tested],
         }
         units = dict.fromkeys(set(columns) - {"component", "p", "induction score", "roles"}, SHARE)
         for query, said in (("answer", "the answer"), ("changed", "the token that differs")):
-            seen = [one.marks.get(query, {"": np.nan}) for one in tested]
+            seen = [component.marks.get(query, {"": np.nan}) for component in tested]
             best = [max(marks, key=marks.__getitem__) for marks in seen]
             columns[f"from {said}, attends to"] = [MARKS.get(mark, "") for mark in best]
             columns[f"from {said}, attention"] = [max(marks.values()) for marks in seen]
@@ -454,32 +458,35 @@ class Heads(Probe):
         seed: int,
     ) -> None:
         how = "own and another pair's prompt change places at random, pair by pair"
-        for index, one in enumerate(numbers):
+        for index, component in enumerate(numbers):
             report.metric(
-                f"{one.name}.above_wrong_source",
+                f"{component.name}.above_wrong_source",
                 float(test.mean[index]),
-                null=test.null(f"{one.name}.above_wrong_source", index, how),
+                null=test.null(f"{component.name}.above_wrong_source", index, how),
                 unit=SHARE,
             )
         units = rng("halves", seed).permutation(int(runs.units.max()) + 1)
         half = np.isin(runs.units, units[: len(units) // 2])
         search, judged = np.flatnonzero(half), np.flatnonzero(~half)
-        among = [one.site for one in reported if one.site.kind == "head"]
+        among = [component.site for component in reported if component.site.kind == "head"]
         if not among:
             self._deny(report, runs, numbers)
             return
         found = find_sufficient(runs.measure, ranked, among, search, judged)
         (first,) = found[:1] or judge(runs.measure, ranked, [among], judged)
-        others = [one for one in ranked if one not in first.sites]
+        others = [site for site in ranked if site not in first.sites]
         size = min(len(first.sites), len(others))
         draws = [rng("sets", seed, n).permutation(len(others))[:size] for n in range(RANDOM_SETS)]
-        random = judge(runs.measure, ranked, [[others[i] for i in one] for one in draws], judged)
-        rival, names = max(one.kept[0] for one in random), [str(one) for one in first.sites]
+        random = judge(
+            runs.measure, ranked, [[others[i] for i in order] for order in draws], judged
+        )
+        rival = max(random_set.kept[0] for random_set in random)
+        names = [str(site) for site in first.sites]
         enough = bool(found) and rival < ALONE
         report.update(
             {
                 "suffices": names if enough else [],
-                "alternatives": [[str(one) for one in some.sites] for some in found[1:]],
+                "alternatives": [[str(site) for site in some.sites] for some in found[1:]],
                 "kept_by_these_alone": first.kept[0],
                 "kept_without_these": first.left[0],
                 "kept_by_random_heads": rival,
@@ -513,13 +520,17 @@ class Heads(Probe):
             null=[f"{name}.above_wrong_source" for name in names],
             n=report.metrics["pairs"],
         )
-        leads = [str(one.site) for one in reported if one.site in among and one.moved >= LEADS][:3]
+        leads = [
+            str(component.site)
+            for component in reported
+            if component.site in among and component.moved >= LEADS
+        ][:3]
         if leads and verdict != "yes":
             report.lead(f"{listed(leads)} move{'s' * (len(leads) == 1)} the answer.")
 
     def _deny(self, report: Report, runs: PairRuns, tested: Sequence[Component]) -> None:
         """Say that no head passes, with the nearest one and what all heads move together."""
-        top = next(one for one in tested if one.site.kind == "head")
+        top = next(component for component in tested if component.site.kind == "head")
         (every,) = runs.measure([runs.heads]).share.tolist()
         p_value, share = max(top.p_values), percent(top.moved)
         near = (

@@ -187,7 +187,7 @@ class Interference(Probe):
                 f"{min(map(len, by_value))} inputs; expected two or more of four or more"
             )
         rows = torch.stack([part[: 2 * size] for part in by_value])  # (value, row)
-        tokens, positions = (one[rows.flatten()] for one in (inputs, used.answer_positions))
+        tokens, positions = (column[rows.flatten()] for column in (inputs, used.answer_positions))
 
         def cosines_with(answers: np.ndarray) -> Float[np.ndarray, "value value"]:
             """Between the halves of two values, mean of four; of one value, between its two.
@@ -394,7 +394,7 @@ def group_gradients(
 ) -> Float[Tensor, "group parameter"]:
     """The gradient of the loss under each row of weights, a backward each."""
     each = (loss_gradient(subject, data, part)[1] for part in weights)
-    return torch.stack([torch.cat([one.flatten() for one in parts]) for parts in each])
+    return torch.stack([torch.cat([gradient.flatten() for gradient in parts]) for parts in each])
 
 
 def cosines(

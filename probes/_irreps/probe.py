@@ -183,7 +183,7 @@ class Irreps(Probe):
         for name, mean in means.items():
             energy = n * float(mean.square().sum()) / total
             own = shares(group, mean.cpu().numpy())
-            report.metric(f"hidden.{name}.share", {k: one * energy for k, one in own.items()})
+            report.metric(f"hidden.{name}.share", {k: share * energy for k, share in own.items()})
 
     # --- what is needed -------------------------------------------------------------------------
     def _remove(

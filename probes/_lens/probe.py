@@ -224,11 +224,13 @@ class Lens(Probe):
         """Record the accuracy at the end with its null, and say after which depth it is there."""
         final, subject = accuracy[list(accuracy)[-1]], report.subject
         outputs = report.performance
-        chance = float(np.average([one.chance for one in outputs], weights=[o.n for o in outputs]))
+        chance = float(
+            np.average([skill.chance for skill in outputs], weights=[o.n for o in outputs])
+        )
         own = subject.task is not None and subject.task.own_choices
         read = "its first choices" if own else "answers"
         n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
-        p_value = min(1.0, *(one.p_value * one.questions for one in outputs))
+        p_value = min(1.0, *(skill.p_value * skill.questions for skill in outputs))
         rival = "the best constant answer" if subject.margins is None else "a coin"
         how = f"{rival}, binomial over distinct examples"
         std = math.sqrt(chance * (1 - chance) / n)

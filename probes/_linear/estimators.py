@@ -135,13 +135,14 @@ def unlearnable(subject: Subject, variables: Sequence[Variable], classes: bool) 
     """The reason, in words, that nothing can be learned where every variable has one value, or, as
     classes, another in each of the subject's different examples; None elsewhere.
     """
-    if not any(varies(subject, one) for one in variables):
-        return f"{' and '.join(repr(one.name) for one in variables)} has one value in all examples"
+    names = [repr(variable.name) for variable in variables]
+    if not any(varies(subject, variable) for variable in variables):
+        return f"{' and '.join(names)} has one value in all examples"
     if not classes:
         return None
     tokens = subject.data.tokens.unique(dim=0)
-    values = [one.value_of(tokens) for one in variables]
+    values = [variable.value_of(tokens) for variable in variables]
     if any(len(each.unique()) < len(each) for each in values):
         return None
-    names = " or ".join(repr(one.name) for one in variables)
-    return f"every value of {names} is there once, so none can be learned from other examples"
+    which = " or ".join(names)
+    return f"every value of {which} is there once, so none can be learned from other examples"

@@ -157,7 +157,8 @@ class Linear(Probe):
             for variable in variables
         }
         selective = {
-            one.name: self.kind == "number" or not self._is_copied(few, one) for one in variables
+            variable.name: self.kind == "number" or not self._is_copied(few, variable)
+            for variable in variables
         }
         report.hero("scores")
         said = {"score": self._score, "control": self._control}
@@ -232,10 +233,14 @@ class Linear(Probe):
     def _variables(self, subject: Subject) -> list[Variable]:
         known = subject.known_task.variables
         if self.variable is None:  # of prompts what they say of themselves, where they do
-            known = {name: one for name, one in known.items() if not one.is_example} or known
-            known = {name: one for name, one in known.items() if varies(subject, one)} or known
-            answers = [one for one in known.values() if _is_answer(subject, one)]
-            others = [one for one in known.values() if one not in answers]
+            known = {
+                name: variable for name, variable in known.items() if not variable.is_example
+            } or known
+            known = {
+                name: variable for name, variable in known.items() if varies(subject, variable)
+            } or known
+            answers = [variable for variable in known.values() if _is_answer(subject, variable)]
+            others = [variable for variable in known.values() if variable not in answers]
             return [*answers, *others][: self.variables]
         return [find_variable(subject.known_task, self.variable)]
 
@@ -276,7 +281,7 @@ class Linear(Probe):
             arrangements = orderings(len(present), alike=2)
         rows = self._examples(subject)  # all answers of an example are on one side of the split
         values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
-        shuffles = [one[rows] for one in shuffles]
+        shuffles = [shuffle[rows] for shuffle in shuffles]
         null = np.full(self.permutations, -np.inf)
         scored = Scored({}, {}, {}, null, arrangements, int((~train).sum()))
         kind = Discriminant if self.kind == "class" else Ridge
@@ -287,7 +292,9 @@ class Linear(Probe):
                 into[point] = fitted.score(labels[train], x[~train], labels[~train])
                 if into is scored.scores:
                     scored.ridge[point], chosen = ridge, fitted
-            null = [chosen.score(one[train], x[~train], one[~train]) for one in shuffles]
+            null = [
+                chosen.score(shuffle[train], x[~train], shuffle[~train]) for shuffle in shuffles
+            ]
             scored.null[:] = np.maximum(scored.null, null)
         return scored
 

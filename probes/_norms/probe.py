@@ -122,8 +122,10 @@ class Norms(Probe):
                 scope=replace(report.scope(len(few.data)), answers=""),
             )
         if shown:
-            quantiles = np.array([np.nanquantile(one, [0.05, 0.5, 0.95]) for one in shown.values()])
-            columns = {"sublayer": list(shown), "mean": [mean(one) for one in shown.values()]}
+            quantiles = np.array(
+                [np.nanquantile(values, [0.05, 0.5, 0.95]) for values in shown.values()]
+            )
+            columns = {"sublayer": list(shown), "mean": [mean(values) for values in shown.values()]}
             columns |= dict(zip(("5%", "median", "95%"), quantiles.T.tolist(), strict=True))
             caption = "ratio of output to input norm over examples and positions"
             report.table("layers", columns, caption)
@@ -241,4 +243,6 @@ def untrained_means(
     centered = reads_centered(subject)
     models = subject.controls_in_turn(range(first, first + n_models))
     each = [ratios(model, centered) for model in models]
-    return {name: np.array([mean(one[name]) for one in each]) for name in sublayers(subject)}
+    return {
+        name: np.array([mean(of_model[name]) for of_model in each]) for name in sublayers(subject)
+    }

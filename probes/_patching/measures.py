@@ -65,15 +65,17 @@ def effects_of(
 
         found = runs.under([Take(site, other["own"]) for site in sites], own, read=both)
         wrong = runs.under([Take(site, other["wrong"]) for site in sites], own, read=difference)
-        ends = (difference(runs.base(one), own) for one in (own, other["own"]))
+        ends = (difference(runs.base(inputs), own) for inputs in (own, other["own"]))
         parts.append([*found.unbind(-1), wrong, *ends])
     changed, flips, wrong, base, end = (
         torch.cat(column, -1).double().cpu().numpy() for column in zip(*parts, strict=True)
     )
     if from_answer:
-        places = np.array([one.pos for one in components])
+        places = np.array([component.pos for component in components])
         absent = places[:, None] + pairs.reads.cpu().numpy() < 0
-        changed, flips, wrong = (np.where(absent, np.nan, one) for one in (changed, flips, wrong))
+        changed, flips, wrong = (
+            np.where(absent, np.nan, values) for values in (changed, flips, wrong)
+        )
     units = units_of(pairs)
     return Effects(base, end, changed, units), Effects(base, end, wrong, units), flips
 
@@ -98,7 +100,10 @@ def placed(components: Sequence[Site], reads: Int[Tensor, " pair"]) -> list[Site
     """The components at positions counted from that of each pair's answer; a pair without the
     position is left as it is.
     """
-    return [replace(one, pos=tuple((reads + place_of(one)).tolist())) for one in components]
+    return [
+        replace(component, pos=tuple((reads + place_of(component)).tolist()))
+        for component in components
+    ]
 
 
 def place_of(component: Site) -> int:
@@ -154,7 +159,7 @@ def left_by(
     def left(index: int) -> float:
         sets = [[index]] + [[index, opposed]] * bool(recovered[opposed] < -MOST)
         sites = [[components[i] for i in some] for some in sets]
-        return max(left_without(subject, pairs, one, from_answer=from_answer) for one in sites)
+        return max(left_without(subject, pairs, some, from_answer=from_answer) for some in sites)
 
     return left
 
@@ -191,7 +196,7 @@ def left_without(
     In a patched run a component disagrees with all others, as it may never do on any input; here it
     says the same on every input.
     """
-    task, hooks = subject.known_task, {one.hook for one in components}
+    task, hooks = subject.known_task, {component.hook for component in components}
     if from_answer:
         pairs = pairs[pairs.reads + min(map(place_of, components)) >= 0]
     if not len(pairs):
@@ -203,7 +208,7 @@ def left_without(
         return placed(components, runs.reads) if from_answer else components
 
     for _, runs, *_ in cases.parts(hooks):
-        values = [one.select(runs.recorded(one.hook), runs.reads) for one in sites_of(runs)]
+        values = [site.select(runs.recorded(site.hook), runs.reads) for site in sites_of(runs)]
         means = [a.to(b) + b.sum(0) / (2 * len(pairs)) for a, b in zip(means, values, strict=True)]
     for rows, runs, *_ in cases.parts(hooks):
         both = pairs[rows.repeat(2)]
@@ -214,6 +219,6 @@ def left_without(
         ) -> Tensor:
             return logit_difference(task, logits, both[rows]).double() * signs[rows]
 
-        held = [Mean(one, mean) for one, mean in zip(sites_of(runs), means, strict=True)]
+        held = [Mean(site, mean) for site, mean in zip(sites_of(runs), means, strict=True)]
         spans += runs.under([[], held], read=apart).sum(1).cpu().numpy()
     return float(spans[1] / spans[0]) if abs(spans[0]) > 1e-9 else math.nan

@@ -128,8 +128,8 @@ class Patching(Probe):
         shares, flips = effects.shares(seed=seed), effects.mean(flipped)
         recovered = shares.value
         # before the embedding's block the stream carries all, so that it leads where it is alone
-        written = [i for i, one in enumerate(components) if one.kind != "resid_pre"]
-        inner = [i for i, one in enumerate(components) if one.resid != 0]
+        written = [i for i, component in enumerate(components) if component.kind != "resid_pre"]
+        inner = [i for i, component in enumerate(components) if component.resid != 0]
         among = written or inner or list(range(len(components)))
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
         independent = self._draw(subject, variable, seed + 2, relation="independent", least=0)
@@ -140,7 +140,7 @@ class Patching(Probe):
         (top, *ties), tried = first_needed(among, recovered, flips, left, apart)
         gains = (effects.by_unit - wrong.by_unit)[among]
         test = sign_flips(gains, self.null_samples, seed)
-        names = [named(one, from_answer) for one in components]
+        names = [named(component, from_answer) for component in components]
         share = "share of the logit difference"
         report.metric("recovered", float(recovered[top]), unit=share)
         how = "right and wrong source change places at random, pair by pair"
@@ -154,22 +154,28 @@ class Patching(Probe):
                 "interval": [float(shares.low[top]), float(shares.high[top])],
                 "tied": [names[index] for index in ties],
                 "left": tried.get(top, math.nan),
-                "not_needed": [names[i] for i, one in tried.items() if one > 1 - MOST and i != top],
+                "not_needed": [
+                    names[i]
+                    for i, share_left in tried.items()
+                    if share_left > 1 - MOST and i != top
+                ],
                 "components": len(components),
                 "variable": variable.name,
                 "pairs": int(effects.there[top].sum()),
             }
         )
         columns: dict[str, Any] = {
-            "kind": [one.kind for one in components],
-            "layer": [one.layer for one in components],
-            "pos": [_place(one.pos) if from_answer else one.pos for one in components],
-            "head": [one.units[0] if one.units else None for one in components],
+            "kind": [component.kind for component in components],
+            "layer": [component.layer for component in components],
+            "pos": [
+                _place(component.pos) if from_answer else component.pos for component in components
+            ],
+            "head": [component.units[0] if component.units else None for component in components],
             "pairs": effects.there.sum(-1).tolist(),
         }
         numbers = {"recovered": recovered, "low": shares.low, "high": shares.high}
         numbers |= {"flips": flips, "wrong_source": wrong.share}
-        columns |= {name: one.tolist() for name, one in numbers.items()}
+        columns |= {name: values.tolist() for name, values in numbers.items()}
         caption = (
             "One row per patched component, recovered with its 95% interval; wrong_source patches "
             "in the activation of another pair's source. Where prompts end at different positions, "
@@ -327,11 +333,14 @@ def patching_figure(
     """Recovery by patching the components of largest effect, MOST_ROWS at most; `names` of the
     positions, None where they are counted from the answer.
     """
-    every = [str(replace(one, pos=None)) for one in components]
+    every = [str(replace(component, pos=None)) for component in components]
     order = np.argsort(-np.abs(np.nan_to_num(recovered)), kind="stable")
     shown = list(dict.fromkeys(every[i] for i in order))[:MOST_ROWS]
-    members = [i for i, one in enumerate(every) if one in shown]
-    columns = [_place(one.pos) if names is None else names[place_of(one)] for one in components]
+    members = [i for i, component in enumerate(every) if component in shown]
+    columns = [
+        _place(component.pos) if names is None else names[place_of(component)]
+        for component in components
+    ]
     left_out = len(set(every)) - len(shown)
     return grid(
         [(every[i], columns[i]) for i in members],

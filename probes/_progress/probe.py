@@ -170,9 +170,11 @@ class ProgressMeasures(Probe):
         draw = rng("progress null", seed)
         sets = [draw.choice(others, len(keys), replace=False).tolist() for _ in range(self.samples)]
         samples = {
-            "trigonometric_share": [sum(spectrum.by_label[k] ** 2 for k in one) for one in sets],
+            "trigonometric_share": [
+                sum(spectrum.by_label[k] ** 2 for k in chosen) for chosen in sets
+            ],
             "excluded_loss.all": [
-                loss(logits.values - logits.projected(one), logits.exponents) for one in sets
+                loss(logits.values - logits.projected(chosen), logits.exponents) for chosen in sets
             ],
         }
         for name, values in samples.items():

@@ -349,6 +349,6 @@ def _answerable(
         return ids, columns
     asked: set[int] = set()
     for part, targets in zip(task.output_slices.values(), subject.targets.T, strict=True):
-        asked |= {part.start + one for one in targets[targets != IGNORE].unique().tolist()}
+        asked |= {part.start + label for label in targets[targets != IGNORE].unique().tolist()}
     kept = [pair for pair in zip(ids, columns, strict=True) if pair[1] in asked]
-    return [one for one, _ in kept], [column for _, column in kept]
+    return [token for token, _ in kept], [column for _, column in kept]
