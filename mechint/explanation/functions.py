@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -44,6 +44,8 @@ GOOD_CELLS = 0.9
 """Share of the answers on which a completed table agrees, at least."""
 MAX_AHEAD = 6
 """Difference of the counts of two of few operands that a function may ask for, at most."""
+MAX_RESIDUE = 6
+"""The largest number modulo which tokens and counts are looked up."""
 MAX_COUNTED = 24
 """Operands that are counted one by one."""
 
@@ -91,7 +93,8 @@ class Function:
     @property
     def takes_none(self) -> bool:
         """True where the expression has an answer for a variable that is None."""
-        return ".get(" in self.python or self.python.isidentifier()
+        looked_up = ".get(" in self.python and " % " not in self.python
+        return looked_up or self.python.isidentifier()
 
     def uses(self, variable: ProgramVariable) -> bool:
         """Return whether the expression names a variable."""
@@ -303,17 +306,20 @@ def digits_of_sums(fitting: Fitting) -> Iterator[Function]:
 
 def compared(fitting: Fitting) -> Iterator[Function]:
     """Two variables compared; one plus a number, but for one answer where it equals the other."""
-    for a, b in itertools.permutations(fitting.tokens, 2):
+    pairs = itertools.combinations(fitting.tokens, 2)
+    for (a, b), d in itertools.product(pairs, fitting.tokens):
         equal = fitting.values[a] == fitting.values[b]
         if CELL <= int(equal.sum()) < len(equal):
             stop = int(fitting.answers[equal].mode().values)
-            plus = int((fitting.answers - fitting.values[a])[~equal].mode().values)
+            plus = int((fitting.answers - fitting.values[d])[~equal].mode().values)
 
-            def next_or(v: Values, a: str = a, b: str = b, k: int = plus, c: int = stop) -> Tensor:
-                return said(v, (a,), torch.where(v[a] == v[b], c, v[a] + k))
+            def next_or(
+                v: Values, a: str = a, b: str = b, d: str = d, k: int = plus, c: int = stop
+            ) -> Tensor:
+                return said(v, (d,), torch.where(v[a] == v[b], c, v[d] + k))
 
             more = f" + {plus}" if plus else ""
-            yield Function(f"{stop} if {a} == {b} else {a}{more}", next_or, 3)
+            yield Function(f"{stop} if {a} == {b} else {d}{more}", next_or, 3)
     for a, b in itertools.combinations(fitting.tokens, 2):
         for sign, compare in (("==", torch.eq), ("<", torch.lt), ("<=", torch.le)):
             yield from _decided(
@@ -383,7 +389,6 @@ def counted(fitting: Fitting) -> Iterator[Function]:
             name = f"{bag}[{one}]"
             yield from _numbered(name, number, fitting)
             yield from _decided(f"{name} > 0", lambda v, n=number: n(v) > 0, (), fitting)
-            yield from _decided(f"{name} % 2 == 1", lambda v, n=number: n(v) % 2 == 1, (), fitting)
             if len(operands) <= 8:
                 for bound in range(2, int(number(fitting.values).max()) + 1):
                     yield from _decided(
@@ -454,6 +459,33 @@ def tables(fitting: Fitting) -> Iterator[Function]:
             yield Function(f"{name}.get({listed})", compute, 10 + len(written), {name: written})
 
 
+def residues(fitting: Fitting) -> Iterator[Function]:
+    """A table of one or two tokens modulo a number, or of a count or the sum of a bag modulo it."""
+    operands = fitting.inputs.operands
+    for modulus in range(2, MAX_RESIDUE + 1):
+        names = {f"{one} % {modulus}": one for one in fitting.tokens}
+
+        def reduced(values: Values, names: Any = names, modulus: int = modulus) -> Values:
+            old = {new: values[name] for new, name in names.items() if name in values}
+            return {new: one.where(one == NOTHING, one % modulus) for new, one in old.items()}
+
+        variables = tuple(ProgramVariable(new, new) for new in names)
+        for one in tables(replace(fitting, variables=variables, values=reduced(fitting.values))):
+            yield replace(one, compute=lambda v, f=one.compute, of=reduced: f(of(v)))
+        for bag in fitting.bags:
+            counts = torch.eye(len(operands), dtype=torch.long)[:MAX_COUNTED]
+            numbers = {f"{bag}[{operands[i]}]": one for i, one in enumerate(counts)}
+            numbers[f"sum({bag}.elements())"] = operands
+            for python, weights in numbers.items():
+
+                def number(
+                    v: Values, bag: str = bag, weights: Tensor = weights, modulus: int = modulus
+                ) -> Tensor:
+                    return v[bag][:, operands] @ weights % modulus
+
+                yield from _numbered(f"{python} % {modulus}", number, fitting)
+
+
 def products(fitting: Fitting) -> Iterator[Function]:
     """The product of two tokens in a group whose table follows from the answers that are shown, by
     associativity: cells that no input shows as well.
@@ -462,6 +494,11 @@ def products(fitting: Fitting) -> Iterator[Function]:
         x, y = (fitting.values[name][: fitting.natural] for name in (first, second))
         answers = fitting.answers[: fitting.natural]
         elements = torch.cat([x, y]).unique()
+        zero = [z for z in elements if bool((answers == z)[(x == z) | (y == z)].all())][:1]
+        for z in zero:  # as 0 of products modulo a prime: the others are the group
+            other = (x != z) & (y != z)
+            x, y, answers = x[other], y[other], answers[other]
+            elements = elements[elements != z]
         n = len(elements)
         if n < LEAST_GROUP or NOTHING in elements or not bool(torch.isin(answers, elements).all()):
             continue
@@ -473,12 +510,12 @@ def products(fitting: Fitting) -> Iterator[Function]:
             continue
         with contextlib.suppress(DataError):
             FiniteGroup(table)
-            size = int(elements.max()) + 1
+            every = torch.tensor([*elements, *zero])
+            size = int(every.max()) + 1
             by_token = torch.full((size + 1, size + 1), NOTHING)
+            by_token[torch.meshgrid(every, every, indexing="ij")] = every[-1]
             by_token[torch.meshgrid(elements, elements, indexing="ij")] = elements[table]
-            written = {
-                (a, b): int(by_token[a, b]) for a in elements.tolist() for b in elements.tolist()
-            }
+            written = {(a, b): int(by_token[a, b]) for a in every.tolist() for b in every.tolist()}
             name = "_".join(["PRODUCT", *(one.translate(_PLAIN) for one in (first, second))])
 
             def compute(
@@ -511,7 +548,7 @@ def completed(table: Int[np.ndarray, "element element"]) -> Int[np.ndarray, "ele
     return table
 
 
-_PLAIN = str.maketrans("[]-", "__m")
+_PLAIN = str.maketrans("[]-% ", "__mm_")
 
 
 def _cells(values: Values, names: Iterable[str], size: int) -> Tensor:

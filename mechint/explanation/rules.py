@@ -34,6 +34,7 @@ NOTHING = -1
 """The value of a token variable whose rule finds no key."""
 
 Keys = Callable[[Tensor, Tensor], Tensor]
+Weights = Float[Tensor, " d_vocab"] | Literal["own"] | None
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,7 @@ class Rule:
     shift: int = 0
     fixed: bool = False
     place: bool = False
-    weights: Float[Tensor, " d_vocab"] | Literal["own"] | None = dataclasses.field(
-        default=None, compare=False
-    )
+    weights: Weights = dataclasses.field(default=None, compare=False)
 
     def pattern(self, tokens: Tensor, at: Tensor) -> Float[Tensor, "example pos"]:
         """The attention that the rule says; NaN where it says nothing."""
@@ -413,11 +412,14 @@ def _else(keys: Keys, tokens: Tensor, at: Tensor) -> Tensor:
 
 # --- rules that are fitted to a head --------------------------------------------------------------
 def read_positions(places: Sequence[int]) -> Rule:
-    """A few positions, by whatever weights of its own the head gives them."""
+    """A few positions, by whatever weights of its own the head gives them; all of them counted back
+    from the answer, which is at -1, or none.
+    """
     named = ", ".join(map(str, places))
 
     def keys(tokens: Tensor, at: Tensor) -> Tensor:
-        return torch.isin(torch.arange(tokens.shape[1]), torch.tensor(places)).expand_as(tokens)
+        start = (at[:, None] + 1) * (places[0] < 0)
+        return torch.isin(torch.arange(tokens.shape[1]) - start, torch.tensor(places))
 
     return Rule(f"positions {named}, by weights of its own", "", keys, fixed=True, weights="own")
 

@@ -22,6 +22,7 @@ from mechint.explanation.measure import failing_class
 from mechint.explanation.parts import AT, Part, Route
 from mechint.explanation.rules import (
     MAX_POSITIONS,
+    NOTHING,
     Equal,
     Inputs,
     Rule,
@@ -72,8 +73,11 @@ class Condition:
 def token_at(
     place: int, tokens: Int[Tensor, "example pos"], at: Int[Tensor, " example"]
 ) -> Int[Tensor, " example"]:
-    """The token at a place, counted back from the answer where it is negative."""
-    return tokens[:, place] if place >= 0 else tokens.gather(1, at[:, None] + place + 1)[:, 0]
+    """The token at a place, counted back from the answer where it is negative; `NOTHING` before the
+    first one.
+    """
+    spot = at * 0 + place if place >= 0 else at + place + 1
+    return tokens.gather(1, spot.clamp(min=0)[:, None])[:, 0].where(spot >= 0, NOTHING)
 
 
 @dataclass(frozen=True)

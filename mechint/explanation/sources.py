@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.explanation.rules import Weights
 from mechint.interventions import Replace, Site, logits_under
 from mechint.interventions.resuming import detached_weights, resumes
 from mechint.models.foreign.wrapped import WrappedModule
@@ -227,11 +228,12 @@ class Sources:
         self,
         head: str,
         rows: Int[Tensor, "example pos"],
-        weights: Float[Tensor, " d_vocab"] | None = None,
+        weights: Weights = None,
     ) -> Float[Tensor, "example *pos d_head"]:
         """The output of a head by its own attention with each key's value from the input that
         `rows` gives for it. Of a head of layer 0 the keys are then tokens of different inputs, and
-        a key has the attention of its new token where log-weights of tokens are given.
+        a key has the attention of its new token where weights are given: log-weights of tokens, or
+        "own", the attention that it had in its input, beside that of the answer's own position.
         """
         places, pattern = torch.arange(rows.shape[1]), self.pattern(head)
         if self.pooled:
@@ -242,7 +244,12 @@ class Sources:
             own = self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
             return torch.einsum("nqt,ntd->nqd", own, values)
         if weights is not None:
-            moved = pattern * (weights[self.tokens[rows, places]] - weights[self.tokens]).exp()
+            if isinstance(weights, str):
+                log = pattern.clamp(min=1e-12).log()
+                gain = log - log.gather(1, self.at[:, None])
+            else:
+                gain = weights[self.tokens]
+            moved = pattern * (gain[rows, places] - gain).exp()
             pattern = moved * pattern.sum(1, keepdim=True) / moved.sum(1, keepdim=True)
         return torch.einsum("nt,ntd->nd", pattern, self._values(head)[rows, places])
 
@@ -396,16 +403,16 @@ class Group:
 
     value: (tokens (example, pos), answer positions) → variable → its values. keys: positions
     whose tokens heads of layer 0 bring each for itself, so that every one may come from another
-    input; () where the group is taken whole. mask: tokens and positions → keys (example, pos), a
-    random half of which may come from another input, where they are brought alike, or by the
-    log-weights of their tokens; weights: source → these.
+    input, negative ones counted back from the answer; () where the group is taken whole. mask:
+    tokens and positions → keys (example, pos), a random half of which may come from another input,
+    where they are brought alike, or by weights; weights: source → these.
     """
 
     sources: tuple[str, ...]
     value: Callable[[Tensor, Tensor], Values]
     keys: tuple[int, ...] = ()
     mask: Callable[[Tensor, Tensor], Tensor] | None = None
-    weights: Mapping[str, Float[Tensor, " d_vocab"]] = field(default_factory=dict[str, Tensor])
+    weights: Mapping[str, Weights] = field(default_factory=dict[str, "Weights"])
 
 
 Answer = Callable[[Values], Int[Tensor, " example"]]
@@ -438,7 +445,10 @@ def draw_rows(
     rows = torch.arange(n)[:, None].repeat(1, ctx)
     if group.keys:
         for key in group.keys if only is None else (only,):
-            rows[:, key] = order_of(n, *name, key)
+            place = key + (sources.at + 1) * (key < 0)
+            asked = sources.tokens.gather(1, sources.at[:, None]) * (place != sources.at)[:, None]
+            other = same_values(torch.cat([sources.at[:, None], asked], 1), *name, key)
+            rows[torch.arange(n), place] = other
     elif group.mask is not None:
         coin = torch.from_numpy(rng("sources half", *name).random((n, ctx))) < 0.5
         other = order_of(n, *name)
@@ -603,8 +613,10 @@ def routed(
     fixed: Collection[str] = (),
     seed: int = 0,
     differs: Callable[[Mapping[str, Tensor]], Bool[Tensor, " example"]] | None = None,
+    rest: Sequence[str] = (),
 ) -> Measured:
-    """Own answers kept when heads attend, jointly, as a program says.
+    """Own answers kept when heads attend, jointly, as a program says, and the sources `rest`, which
+    are said not to matter, all come from one other input, so that none of them stands in for these.
 
     patterns: head → attention to each key; NaN where the program says nothing. fixed: heads of
     which is said that their keys depend on no input. The null: the other heads attend as is said
@@ -633,7 +645,10 @@ def routed(
         differ &= differs(wrong)
     hit, null = (
         sources.answers(
-            sources.logits({head: sources.attending(head, one) for head, one in said.items()})
+            sources.logits(
+                {head: sources.attending(head, one) for head, one in said.items()}
+                | dict.fromkeys(rest, order_of(len(sources), "routed rest", seed))
+            )
         )
         == sources.own
         for said in (patterns, wrong)
@@ -641,17 +656,19 @@ def routed(
     return Measured.of(hit, sources.own, null[differ] if bool(differ.any()) else None)
 
 
-def reads(sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]]) -> Measured:
+def reads(
+    sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]], rest: Sequence[str] = ()
+) -> Measured:
     """Own answers kept when heads attend, jointly, to the named keys alone, by weights of their own
-    that are made to sum to what all do; the null: to all other keys alone, alike where they have no
-    weights for these; None where there are no others.
+    that are made to sum to what all do, and the sources `rest` come from one other input; the null:
+    to all other keys alone, alike where they have no weights for these; None where there are none.
     """
-    alike = sources.visible.float()
+    alike, other = sources.visible.float(), order_of(len(sources), "read rest")
 
     def only(head: str, mask: Tensor) -> Tensor:
-        pattern, other = sources.restricted(head, mask), alike * mask
-        other = other / other.sum(1, keepdim=True)  # NaN where there is no such key
-        return torch.where(pattern.isnan(), other, pattern)
+        pattern, even = sources.restricted(head, mask), alike * mask
+        even = even / even.sum(1, keepdim=True)  # NaN where there is no such key
+        return torch.where(pattern.isnan(), even, pattern)
 
     hit, null = (
         sources.answers(
@@ -660,6 +677,7 @@ def reads(sources: Sources, keys: Mapping[str, Bool[Tensor, "example pos"]]) -> 
                     head: sources.attending(head, only(head, mask == named))
                     for head, mask in keys.items()
                 }
+                | dict.fromkeys(rest, other)
             )
         )
         == sources.own

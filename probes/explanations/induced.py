@@ -322,6 +322,14 @@ class Search:
         made = self._with(rules, relevant, rest)
         best, fit = (made, 0.0) if isinstance(made, Refusal) else made
         if self.above(fit) < SHIFT_BELOW:
+            read = dict(rules)  # by place what was read by token
+            for head in [one for one, rule in rules.items() if rule.kind == "bag"]:
+                placed = [one for one in self._fitted_rules(head) if one.weights == "own"]
+                read |= dict.fromkeys([head], *placed[:1]) if placed else {}
+            again = self._with(read, relevant, rest)
+            if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
+                (best, fit), rules = again, read
+        if self.above(fit) < SHIFT_BELOW:
             for head in rules:
                 rule = rules[head]
                 placed = rule.fixed and (rule.name != OWN or self.inputs.aligned is not None)
@@ -424,14 +432,17 @@ class Search:
 
     def _fitted_rules(self, head: str) -> Iterator[Rule]:
         """Rules whose constants are those of the head."""
-        pattern = self.sources.pattern(head)
-        shown = pattern.mean(0) >= MIN_MASS
-        moves = torch.tensor([len(column.unique()) > 1 for column in self.sources.tokens.T])
-        read = [(shown & moves).nonzero().flatten().tolist()]
+        pattern, tokens, at = self.sources.pattern(head), self.sources.tokens, self.sources.at
+        back = self.inputs.aligned is None  # places are then counted from the end of the shortest
+        near = at[:, None] - torch.arange(int(at.min()), -1, -1) if back else None
+        seen, own = (one if near is None else one.gather(1, near) for one in (pattern, tokens))
+        shown = seen.mean(0) >= MIN_MASS
+        moves = torch.tensor([len(column.unique()) > 1 for column in own.T])
+        read = [shown & moves]
         if place_of(head)[0]:  # earlier layers bring tokens to a place whose own is always the same
-            read.append(shown.nonzero().flatten().tolist())
-        for places in read if self.inputs.aligned is not None else ():
-            if 1 < len(places) <= MAX_READ:
+            read.append(shown)
+        for places in [(one.nonzero().flatten() - back * len(one)).tolist() for one in read]:
+            if 1 < len(places) <= MAX_READ and self.inputs.causal >= back:
                 yield read_positions(places)
         if len(self.inputs.operands) < SEARCHED // 4:
             yield weighted_tokens(self.inputs, pattern)
@@ -527,8 +538,7 @@ class Search:
             taken = {one.name for several in variables for one in several}
             group, several = self._group(rule, names, len(groups), taken)
             weights = {name: rules[name].weights for name in names if name in rules}
-            own = {name: one for name, one in weights.items() if isinstance(one, Tensor)}
-            group = dataclasses.replace(group, weights=own)
+            group = dataclasses.replace(group, weights=weights)
             values = group.value(self.sources.tokens, self.sources.at)
             found = tuple(one for one in values.values() if bool((one != one[0]).any()))
             if not found:
@@ -600,7 +610,7 @@ class Search:
         first = not layers or max(layers) == 0
         inputs, sources = self.inputs, tuple(names)
         places = self._places(rule)
-        if places is not None and not first:
+        if places is not None and not first and self.inputs.aligned is not None:
             places = sorted({p for place in places for p in self.brought(place, max(layers))})
         if places is not None and not (len(places) == 1 and rule is None):
             said = [inputs.own_python if p == inputs.aligned else f"t[{p}]" for p in places]
@@ -610,7 +620,9 @@ class Search:
             )
 
             def tokens_at(tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
-                return {v.name: tokens[:, p] for v, p in zip(variables, places, strict=True)}
+                return {
+                    v.name: token_at(p, tokens, at) for v, p in zip(variables, places, strict=True)
+                }
 
             keys = tuple(places) if first and rule is not None and rule.weights == "own" else ()
             return Group(sources, tokens_at, keys), variables
@@ -637,15 +649,19 @@ class Search:
         return Group(sources, bag, mask=mask), (one,)
 
     def _places(self, rule: Rule | None) -> list[int] | None:
-        """The positions that a rule reads, where they are the same in all inputs."""
-        if self.inputs.aligned is None:
+        """The positions that a rule reads, where they are the same in all inputs, or counted back
+        from the answer.
+        """
+        back = self.inputs.aligned is None
+        if back and (rule is None or rule.weights != "own"):
             return None
         if rule is None:
             return [self.inputs.aligned]
         if not rule.fixed:
             return None
-        mask = rule.keys(self.sources.tokens[:1], self.sources.at[:1])[0]
-        return mask.nonzero().flatten().tolist()
+        at = self.sources.at[:1]
+        mask = rule.keys(self.sources.tokens[:1], at)[0]
+        return (mask.nonzero().flatten() - back * (int(at) + 1)).tolist()
 
     def brought(self, place: int, layer: int) -> set[int]:
         """Positions whose tokens heads of layers before `layer` bring to a place, itself included,

@@ -113,6 +113,24 @@ def place_of_the_end() -> tuple[Any, list[Any], str, Any]:
     return model, prompts, "answer = len(t) % 3", lambda t: len(t) % 3
 
 
+def places_before_the_end() -> tuple[Any, list[Any], str, Any]:
+    """A head that reads the two tokens before the last one, in prompts of several lengths."""
+    n, ctx = 6, 10
+    model = empty(
+        d_model=2 * n + ctx, n_heads=1, d_head=ctx, d_mlp=1, d_vocab=n, d_vocab_out=n, n_ctx=ctx
+    )
+    model.embed.W_E[:, :n] = torch.eye(n)
+    model.pos_embed.W_pos[:, n : n + ctx] = torch.eye(ctx)
+    attention = model.blocks[0].attn
+    attention.W_K[0, n : n + ctx] = torch.eye(ctx)
+    attention.W_Q[0, n + 1 : n + ctx] = 30 * (torch.eye(ctx) + torch.eye(ctx).roll(-1, 1))[:-1]
+    attention.W_V[0, :n, :n] = 3.0 ** torch.arange(n) * torch.eye(n)
+    attention.W_O[0, :n, n + ctx :] = torch.eye(n)
+    model.unembed.W_U[n + ctx :] = torch.eye(n)
+    prompts = draws(1500, lambda draw: [0, *draw.integers(0, 5, draw.integers(4, 9)), 5])
+    return model, prompts, "max(t[-3], t[-2])", lambda t: max(t[-3:-1])
+
+
 DIGITS, TENS = SHIPPED / "digits.pt", "(10 * t[0] + t[1] + 10 * t[3] + t[4]) // 10"
 STANDS: dict[str, Callable[[], tuple[Any, list[Any], str, Any]]] = {
     "tens, with a carry, that a second layer reads at a constant token": lambda: (
@@ -123,6 +141,7 @@ STANDS: dict[str, Callable[[], tuple[Any, list[Any], str, Any]]] = {
     ),
     "the last of a set": last_of_a_set,
     "a place modulo a number": place_of_the_end,
+    "places counted back from the end": places_before_the_end,
 }  # fmt: skip
 """Model, prompts, what its program says, and a solver."""
 
@@ -261,6 +280,43 @@ def test_counting_up_to_a_token(ends: int) -> None:
     assert function is not None and fit == 1.0 and "if a == b else a + 1" in function.python
     names = {"a": 4, "b": 4}
     assert eval(function.python, names) == ends and eval(function.python, names | {"b": 5}) == 5
+
+
+@pytest.mark.parametrize(
+    "solver", [lambda a, b, c: int(a % 2 == b % 2), lambda a, b, c: 17 if a == b else c]
+)
+def test_functions_of_three_tokens_hold_on_the_half_that_was_not_fitted(solver: Any) -> None:
+    rows = torch.cartesian_prod(torch.arange(16), torch.arange(16), torch.arange(4))
+    answers = torch.tensor([solver(*row) for row in rows.tolist()])
+    half = torch.from_numpy(np.random.default_rng(0).permutation(1024)[:512])
+    inputs = Inputs(rows[half], torch.full((512,), 2), True, 16)
+    variables = tuple(ProgramVariable(name, name) for name in "abc")
+    values = dict(zip("abc", rows.T, strict=True))
+    fitted = {name: value[half] for name, value in values.items()}
+    function, fit = best_function(Fitting(variables, fitted, answers[half], inputs, 512))
+    assert function is not None and fit == 1.0
+    assert torch.equal(function.compute(values), answers)
+
+
+def test_a_count_modulo_a_number_goes_on_beyond_the_counts_that_were_seen() -> None:
+    rows = torch.randint(0, 3, (600, 9), generator=torch.Generator().manual_seed(0))
+    count = torch.nn.functional.one_hot(rows, 3).sum(1)
+    inputs = Inputs(rows, torch.full((600,), 8), True, 3)
+    bag = ProgramVariable("bag", "Counter(t)", "bag")
+    function, fit = best_function(Fitting((bag,), {"bag": count}, count[:, 1] % 3, inputs, 600))
+    assert function is not None and fit == 1.0
+    more = torch.tensor([[4, n, 1] for n in range(30)])
+    assert function.compute({"bag": more}).tolist() == [n % 3 for n in range(30)]
+
+
+def test_a_product_modulo_a_prime_is_completed_with_its_zero() -> None:
+    table = np.outer(np.arange(11), np.arange(11)) % 11
+    (found,) = products(half_of(table))
+    every = torch.cartesian_prod(torch.arange(11), torch.arange(11))
+    said = found.compute({"a": every[:, 0], "b": every[:, 1]})
+    assert torch.equal(said, torch.from_numpy(table.flatten()))
+    table[0, 3] = 4
+    assert not list(products(half_of(table)))  # 0 times 3 is no 0
 
 
 def test_a_table_of_a_group_is_completed_and_no_other_one() -> None:

@@ -206,11 +206,16 @@ def test_a_key_has_the_attention_of_the_token_that_comes_to_it() -> None:
     inputs = Inputs(sources.tokens, sources.at, True, 7)
     weights = weighted_tokens(inputs, sources.pattern("L0H0")).weights
     assert isinstance(weights, Tensor)
-    rows = torch.arange(300)[:, None].repeat(1, 5)
-    rows[:, 1], rows[:, 3] = order_of(300, "one"), order_of(300, "other")
+    rows = draw_rows(sources, Group(("L0H0",), lambda t, at: {}, (1, 3)), "mixed")
+    counted_back = draw_rows(sources, Group(("L0H0",), lambda t, at: {}, (-4, -2)), "mixed")
+    for drawn, places in ((rows, (1, 3)), (counted_back, (1, 3))):
+        moved = drawn != torch.arange(300)[:, None]
+        assert moved.any(0).nonzero().flatten().tolist() == list(places)
     mixed = sources.tokens[rows, torch.arange(5)]
     exact = output_of(subject.with_data(Batch(mixed, mixed[..., None])), "L0H0")
-    torch.testing.assert_close(sources.mixed("L0H0", rows, weights), exact, atol=1e-4, rtol=1e-4)
+    for given in (weights, "own"):
+        found = sources.mixed("L0H0", rows, given)
+        torch.testing.assert_close(found, exact, atol=1e-4, rtol=1e-4)
     assert (sources.mixed("L0H0", rows) - exact).abs().max() > 0.1
 
 

@@ -177,6 +177,7 @@ def attention(
             fixed,
             seed,
             partial(says_otherwise, some, program),
+            program.rest,
         )
         for some in (sources, several)
     )
@@ -197,7 +198,7 @@ def attention(
         groups = [i for i, one in enumerate(program.groups) if first.issuperset(one.sources)]
         parts = (claim for i in groups for claim in program.part_claims(i))
         claims = (*program.route_claims(read), *parts)
-        measured = reads(sources, {head: masks[head] for head in read})
+        measured = reads(sources, {head: masks[head] for head in read}, program.rest)
         if len(read) < len(program.heads):  # the others may keep the answer
             measured = measured.alone
         silent = not measured.null_n
