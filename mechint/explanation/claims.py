@@ -23,10 +23,9 @@ from mechint.explanation.rules import (
     Inputs,
     Keys,
     Rule,
-    mark_after,
     mark_after_pair,
-    mark_back,
-    mark_place,
+    mark_equal,
+    mark_places,
     mark_ranked,
 )
 from mechint.interventions import Site
@@ -49,9 +48,9 @@ KEYS: dict[str, Callable[[Inputs], Keys]] = {
     "largest token": lambda inputs: partial(mark_ranked, inputs, -1),
     "smallest token": lambda inputs: partial(mark_ranked, inputs, 0),
     "second largest token": lambda inputs: partial(mark_ranked, inputs, -2),
-    "first token": lambda inputs: partial(mark_place, 0),
-    "previous token": lambda inputs: partial(mark_back, 1),
-    "token after an earlier equal one": lambda inputs: mark_after,
+    "first token": lambda inputs: partial(mark_places, [0]),
+    "previous token": lambda inputs: partial(mark_places, [-2]),
+    "token after an earlier equal one": lambda inputs: partial(mark_equal, 1),
     "token after an earlier equal pair": lambda inputs: mark_after_pair,
 }
 """The keys that a head may be said to attend to from the answer, in words: largest and smallest

@@ -183,12 +183,13 @@ def _with_exceptions(
     wrong = found[found != fitting.answers].unique()
     if not len(wrong) or len(wrong) > 200:
         return
-    other = dict[int, int]()
-    for value in wrong.tolist():
-        given = fitting.answers[found == value]
-        most = int(given.mode().values)
-        if most != value and float((given == most).double().mean()) > 0.9:
-            other[value] = most
+    given = {value: fitting.answers[found == value] for value in wrong.tolist()}
+    most = {value: int(some.mode().values) for value, some in given.items()}
+    other = {
+        value: answer
+        for value, answer in most.items()
+        if answer != value and float((given[value] == answer).double().mean()) > 0.9
+    }
     if not 0 < len(other) <= MAX_EXCEPTIONS:
         return
 
@@ -207,23 +208,16 @@ def extremes(fitting: Fitting) -> Iterator[Function]:
     """The largest or smallest of several variables, and the distance of two."""
     names = fitting.tokens
     for several in [*itertools.combinations(names, 2), *([tuple(names)] if len(names) > 2 else [])]:
-        listed = ", ".join(several)
+        for name, rank in (("max", -1), ("min", 0)):
 
-        def stacked(values: Values, several: tuple[str, ...] = several) -> Tensor:
-            return torch.stack([values[name] for name in several])
+            def ranked(v: Values, names: tuple[str, ...] = several, rank: int = rank) -> Tensor:
+                return said(v, names, torch.stack([v[name] for name in names]).sort(0)[0][rank])
 
+            yield Function(f"{name}({', '.join(several)})", ranked, 1.5)
+    for a, b in itertools.combinations(names, 2):
         yield Function(
-            f"max({listed})", lambda v, f=stacked, s=several: said(v, s, f(v).amax(0)), 1.5
+            f"abs({a} - {b})", lambda v, s=(a, b): said(v, s, (v[s[0]] - v[s[1]]).abs()), 1.5
         )
-        yield Function(
-            f"min({listed})", lambda v, f=stacked, s=several: said(v, s, f(v).amin(0)), 1.5
-        )
-        if len(several) == 2:
-            yield Function(
-                f"abs({several[0]} - {several[1]})",
-                lambda v, s=several: said(v, s, (v[s[0]] - v[s[1]]).abs()),
-                1.5,
-            )
 
 
 def affine(fitting: Fitting) -> Iterator[Function]:
@@ -368,32 +362,6 @@ def counted(fitting: Fitting) -> Iterator[Function]:
             2,
         )
         yield Function(f"min({bag})", lambda v, of=of: operands[(of(v) > 0).int().argmax(1)], 2)
-        modulus = fitting.n_answers
-        if modulus >= 3:
-            total = of(fitting.values) @ operands
-            found = _coefficients([total], fitting, modulus)
-            assert found is not None
-            (factor,), plus = found
-            times = f"{factor} * " if factor > 1 else ""
-            more = f" + {plus}" if plus else ""
-            yield Function(
-                f"({times}sum({bag}.elements()){more}) % {modulus}",
-                lambda v, of=of, f=factor, c=plus, m=modulus: (f * (of(v) @ operands) + c) % m,
-                3,
-            )
-        for place, one in enumerate(operands.tolist()[:MAX_COUNTED]):
-
-            def number(values: Values, of: Any = of, place: int = place) -> Tensor:
-                return of(values)[:, place]
-
-            name = f"{bag}[{one}]"
-            yield from _numbered(name, number, fitting)
-            yield from _decided(f"{name} > 0", lambda v, n=number: n(v) > 0, (), fitting)
-            if len(operands) <= 8:
-                for bound in range(2, int(number(fitting.values).max()) + 1):
-                    yield from _decided(
-                        f"{name} >= {bound}", lambda v, n=number, b=bound: n(v) >= b, (), fitting
-                    )
         for i, j in itertools.combinations(range(min(len(operands), 8)), 2):
             a, b = f"{bag}[{operands[i]}]", f"{bag}[{operands[j]}]"
 
@@ -404,6 +372,29 @@ def counted(fitting: Fitting) -> Iterator[Function]:
             for bound in range(-MAX_AHEAD, MAX_AHEAD + 1) if len(operands) < 4 else (0, 1):
                 said = {0: f"{a} >= {b}", 1: f"{a} > {b}"}.get(bound, f"{a} - {b} >= {bound}")
                 yield from _decided(said, lambda v, f=ahead, k=bound: f(v) >= k, (), fitting)
+    for name, number in counts(fitting):
+        yield from _numbered(name, number, fitting)
+        yield from _decided(f"{name} > 0", lambda v, n=number: n(v) > 0, (), fitting)
+        highest = int(number(fitting.values).max()) if len(operands) <= 8 else 0
+        for bound in range(2, highest + 1):
+            yield from _decided(
+                f"{name} >= {bound}", lambda v, n=number, b=bound: n(v) >= b, (), fitting
+            )
+        modulus = fitting.n_answers
+        found = _coefficients([number(fitting.values)], fitting, modulus)
+        if modulus >= 3 and found is not None:
+            sums = _affine((name,), *found, modulus)
+            yield replace(sums, compute=lambda v, f=sums.compute, n=name, of=number: f({n: of(v)}))
+
+
+def counts(fitting: Fitting) -> Iterator[tuple[str, Callable[[Values], Tensor]]]:
+    """The number of each of few operands in a bag, and the sum of all, in Python and of values."""
+    operands = fitting.inputs.operands
+    for bag in fitting.bags:
+        names = [f"{bag}[{one}]" for one in operands.tolist()[:MAX_COUNTED]]
+        each = [*torch.eye(len(operands), dtype=torch.long)[: len(names)], operands]
+        for name, weights in zip([*names, f"sum({bag}.elements())"], each, strict=True):
+            yield name, lambda v, bag=bag, weights=weights: v[bag][:, operands] @ weights
 
 
 def _numbered(
@@ -419,8 +410,7 @@ def _numbered(
     if len(set(table.values())) < 2:
         return
     index = torch.full((max(table) + 2,), NOTHING)
-    for key, answer in table.items():
-        index[key] = answer
+    index[list(table)] = torch.tensor(list(table.values()))
 
     def compute(values: Values) -> Tensor:
         return index[number(values).clamp(max=len(index) - 1)]
@@ -461,7 +451,6 @@ def tables(fitting: Fitting) -> Iterator[Function]:
 
 def residues(fitting: Fitting) -> Iterator[Function]:
     """A table of one or two tokens modulo a number, or of a count or the sum of a bag modulo it."""
-    operands = fitting.inputs.operands
     for modulus in range(2, MAX_RESIDUE + 1):
         names = {f"{one} % {modulus}": one for one in fitting.tokens}
 
@@ -472,18 +461,10 @@ def residues(fitting: Fitting) -> Iterator[Function]:
         variables = tuple(ProgramVariable(new, new) for new in names)
         for one in tables(replace(fitting, variables=variables, values=reduced(fitting.values))):
             yield replace(one, compute=lambda v, f=one.compute, of=reduced: f(of(v)))
-        for bag in fitting.bags:
-            counts = torch.eye(len(operands), dtype=torch.long)[:MAX_COUNTED]
-            numbers = {f"{bag}[{operands[i]}]": one for i, one in enumerate(counts)}
-            numbers[f"sum({bag}.elements())"] = operands
-            for python, weights in numbers.items():
-
-                def number(
-                    v: Values, bag: str = bag, weights: Tensor = weights, modulus: int = modulus
-                ) -> Tensor:
-                    return v[bag][:, operands] @ weights % modulus
-
-                yield from _numbered(f"{python} % {modulus}", number, fitting)
+        for python, number in counts(fitting):
+            yield from _numbered(
+                f"{python} % {modulus}", lambda v, n=number, m=modulus: n(v) % m, fitting
+            )
 
 
 def products(fitting: Fitting) -> Iterator[Function]:
@@ -560,9 +541,6 @@ def _cells(values: Values, names: Iterable[str], size: int) -> Tensor:
 
 
 def _cell(cell: int, size: int, several: int) -> Any:
-    digits = []
-    for _ in range(several):
-        digits.append(cell % size - 1)
-        cell //= size
-    keys = [None if digit == NOTHING else digit for digit in reversed(digits)]
+    digits = [int(one) - 1 for one in np.unravel_index(cell, (size,) * several)]
+    keys = [None if digit == NOTHING else digit for digit in digits]
     return keys[0] if several == 1 else tuple(keys)

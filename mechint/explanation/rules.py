@@ -13,6 +13,7 @@ others are *operands*, among which rules look for the largest, the smallest and 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -207,56 +208,60 @@ def rules_for(inputs: Inputs) -> list[Rule]:
 # --- one line a rule ------------------------------------------------------------------------------
 def by_position(inputs: Inputs) -> Iterator[Rule]:
     """Keys at a place: of the sequence, or counted back from the answer."""
-    yield Rule("its own token", inputs.own_python, lambda t, at: _at(t, at), fixed=True)
+    yield Rule("its own token", inputs.own_python, partial(mark_places, [-1]), fixed=True)
     least = int(inputs.at.min()) if inputs.causal else inputs.tokens.shape[1] - 1
     for place in range(min(least + 1, MAX_POSITIONS)):
         if place != inputs.aligned:
-            yield Rule(f"position {place}", f"t[{place}]", partial(mark_place, place), fixed=True)
+            keys = partial(mark_places, [place])
+            yield Rule(f"position {place}", f"t[{place}]", keys, fixed=True)
     if inputs.aligned is None and inputs.causal:
         for back in range(1, min(least, MAX_POSITIONS) + 1):
             words = "the previous token" if back == 1 else f"the token {back} before the answer"
-            yield Rule(words, f"t[{-1 - back}]", partial(mark_back, back), fixed=True)
+            keys = partial(mark_places, [-1 - back])
+            yield Rule(words, f"t[{-1 - back}]", keys, fixed=True)
 
 
 def by_size(inputs: Inputs) -> Iterator[Rule]:
     """The key whose operand is the largest, the smallest, or the next to the answer's own."""
     ops, own = inputs.operands_python, inputs.own_python
-    ranked = partial(mark_ranked, inputs)
-    yield Rule("the largest token", f"max({ops})", partial(ranked, -1))
-    yield Rule("the smallest token", f"min({ops})", partial(ranked, 0))
-    yield Rule("the second largest token", f"sorted({ops})[-2]", partial(ranked, -2))
-    yield Rule("the second smallest token", f"sorted({ops})[1]", partial(ranked, 1))
-    larger = f"min((x for x in {ops} if x > {own}), default=None)"
-    yield Rule("the next larger token", larger, partial(_next, inputs, 1))
-    smaller = f"max((x for x in {ops} if x < {own}), default=None)"
-    yield Rule("the next smaller token", smaller, partial(_next, inputs, -1))
+    ranked, near = partial(mark_ranked, inputs), partial(_next_in_size, inputs)
+    for words, python, keys in (
+        ("largest", f"max({ops})", partial(ranked, -1)),
+        ("smallest", f"min({ops})", partial(ranked, 0)),
+        ("second largest", f"sorted({ops})[-2]", partial(ranked, -2)),
+        ("second smallest", f"sorted({ops})[1]", partial(ranked, 1)),
+        ("next larger", f"min((x for x in {ops} if x > {own}), default=None)", partial(near, 1)),
+        ("next smaller", f"max((x for x in {ops} if x < {own}), default=None)", partial(near, -1)),
+    ):
+        yield Rule(f"the {words} token", python, keys)
 
 
 def by_match(inputs: Inputs) -> Iterator[Rule]:
     """Keys that stand at or after an earlier token equal to the answer's own."""
     if not inputs.causal:
         return
-    after = "t[i - 1] == t[-1]"
-    if bool((_equals(inputs.tokens, inputs.at).sum(1) < 2).all()):  # they tell nothing of several
-        equal = _last("t[i] == t[-1]", 0, 1, "only")
-        yield Rule("the only earlier equal token", equal, partial(_only, 0))
+    equal, after = "t[i] == t[-1]", "t[i - 1] == t[-1]"
+    # no input has two earlier equal tokens, so "the last" and "the only" cannot be told apart
+    if bool((_earlier_equals(inputs.tokens, inputs.at).sum(1) < 2).all()):
+        only = _python_last(equal, 0, 1, "only")
+        yield Rule("the only earlier equal token", only, partial(_only_earlier_equal, 0))
         words = "the token after the only earlier equal one"
-        yield Rule(words, _last(after, 1, 0, "only"), partial(_only, 1))
+        yield Rule(words, _python_last(after, 1, 0, "only"), partial(_only_earlier_equal, 1))
     else:
-        yield Rule("the last earlier equal token", _last("t[i] == t[-1]", 0, 1), _equal)
-        last = _last(after, 1, 0)
-        yield Rule("the token after an earlier equal one", last, mark_after)
-        pair = f"either({_last('t[i - 2 : i] == t[-2:]', 2, 0)}, {last})"
+        python = _python_last(equal, 0, 1)
+        yield Rule("the last earlier equal token", python, partial(mark_equal, 0))
+        last = _python_last(after, 1, 0)
+        yield Rule("the token after an earlier equal one", last, partial(mark_equal, 1))
+        pair = f"either({_python_last('t[i - 2 : i] == t[-2:]', 2, 0)}, {last})"
         yield Rule("the token after an earlier equal pair", pair, mark_after_pair)
     own, ops = inputs.own_python, inputs.operands_python
-    for plus in (0, 1):
-        more = f" + {plus}" if plus else ""
-        words = f"the position that its own token names{more}"
-        yield Rule(words, f"t[{own}{more}]", partial(_named, plus, None))
-        words = f"the position that the first token names{more}"
-        yield Rule(words, f"t[t[0]{more}]", partial(_named, plus, 0))
-    yield Rule("the first operand", f"{ops}[0]", partial(_first, inputs), place=True)
-    yield Rule("the last operand", f"{ops}[-1]", partial(_latest, inputs), place=True)
+    for more, (words, python, place) in itertools.product(
+        ("", " + 1"), (("its own token", own, None), ("the first token", "t[0]", 0))
+    ):
+        keys = partial(_position_named, bool(more), place)
+        yield Rule(f"the position that {words} names{more}", f"t[{python}{more}]", keys)
+    yield Rule("the first operand", f"{ops}[0]", partial(_first_operand, inputs), place=True)
+    yield Rule("the last operand", f"{ops}[-1]", partial(_last_operand, inputs), place=True)
 
 
 def by_mark(inputs: Inputs) -> Iterator[Rule]:
@@ -267,7 +272,7 @@ def by_mark(inputs: Inputs) -> Iterator[Rule]:
             (-1, "the token before", "t[i + 1]", 0),
             (0, "the mark", "t[i]", 0),  # beside which a later layer may find a token
         ):
-            python = _last(f"{key} == {mark}", low, int(by < 0))
+            python = _python_last(f"{key} == {mark}", low, int(by < 0))
             yield Rule(f"{words} {mark}", python, partial(_beside, mark, by), place=True)
 
 
@@ -284,13 +289,9 @@ def by_token(inputs: Inputs) -> Iterator[Rule]:
         return
     otherwise = "" if inputs.own_is_constant else f" or Counter([{own}])"
     for one in inputs.operands.tolist():
-        for words, sign in (("=", 0), (">=", 1), ("<=", -1)):
-            if sign and one in inputs.operands[[0, -1]]:
-                continue
-            kind = f"Counter(x for x in {ops} if x {words if sign else '=='} {one})"
-            keys = partial(_kind, inputs, one, sign)
-            name = f"tokens {words} {one}, else itself"
-            yield Rule(name, kind + otherwise, partial(_else, keys), "bag")
+        kind = f"Counter(x for x in {ops} if x == {one}){otherwise}"
+        keys = partial(_tokens_or_own_place, inputs, one)
+        yield Rule(f"tokens = {one}, else itself", kind, keys, "bag")
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -299,12 +300,10 @@ def _at(tokens: Tensor, places: Tensor) -> Tensor:
     return torch.arange(tokens.shape[1]) == places[:, None]
 
 
-def mark_place(place: int, tokens: Tensor, at: Tensor) -> Tensor:
-    return _at(tokens, torch.full_like(at, place))
-
-
-def mark_back(back: int, tokens: Tensor, at: Tensor) -> Tensor:
-    return _at(tokens, at - back)
+def mark_places(places: Sequence[int], tokens: Tensor, at: Tensor) -> Tensor:
+    """Flags of places, all counted from the start, or all back from the answer, which is at -1."""
+    start = (at[:, None] + 1) * (places[0] < 0)
+    return torch.isin(torch.arange(tokens.shape[1]) - start, torch.tensor(places))
 
 
 def mark_ranked(inputs: Inputs, rank: int, tokens: Tensor, at: Tensor) -> Tensor:
@@ -318,7 +317,7 @@ def mark_ranked(inputs: Inputs, rank: int, tokens: Tensor, at: Tensor) -> Tensor
     return shown & (tokens == value) & there[:, None]
 
 
-def _next(inputs: Inputs, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
+def _next_in_size(inputs: Inputs, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
     own = Inputs.own(tokens, at)[:, None]
     shown = inputs.is_operand(tokens, at) & (sign * tokens > sign * own)
     far = 4 * inputs.d_vocab
@@ -326,7 +325,7 @@ def _next(inputs: Inputs, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
     return shown & (sign * tokens == nearest)
 
 
-def _last(condition: str, low: int, less: int, one: str = "last") -> str:
+def _python_last(condition: str, low: int, less: int, one: str = "last") -> str:
     """The last token t[i] of which a condition holds, in Python, or the only one; None where there
     is none.
     """
@@ -334,25 +333,21 @@ def _last(condition: str, low: int, less: int, one: str = "last") -> str:
     return f"{one}(t[i] for i in range({low}, {stop}) if {condition})"
 
 
-def _latest_of(mask: Tensor) -> Tensor:
+def _flag_last(mask: Tensor) -> Tensor:
     places = torch.arange(mask.shape[1])
     last = torch.where(mask, places, -1).amax(1)
     return places == last[:, None]
 
 
-def _equals(tokens: Tensor, at: Tensor) -> Tensor:
+def _earlier_equals(tokens: Tensor, at: Tensor) -> Tensor:
     """Earlier tokens equal to the answer's own."""
     places = torch.arange(tokens.shape[1])
     return (tokens == Inputs.own(tokens, at)[:, None]) & (places < at[:, None])
 
 
-def _equal(tokens: Tensor, at: Tensor) -> Tensor:
-    return _latest_of(_equals(tokens, at))
-
-
-def _only(by: int, tokens: Tensor, at: Tensor) -> Tensor:
+def _only_earlier_equal(by: int, tokens: Tensor, at: Tensor) -> Tensor:
     """The place `by` after the earlier token equal to the answer's own, where it is one."""
-    mask = _equals(tokens, at)
+    mask = _earlier_equals(tokens, at)
     return _behind(mask & (mask.sum(1) == 1)[:, None], by)
 
 
@@ -363,34 +358,34 @@ def _behind(mask: Tensor, by: int = 1) -> Tensor:
     return moved
 
 
-def mark_after(tokens: Tensor, at: Tensor) -> Tensor:
-    return _latest_of(_behind(_equals(tokens, at)))
+def mark_equal(by: int, tokens: Tensor, at: Tensor) -> Tensor:
+    """The place `by` after the last earlier token equal to the answer's own."""
+    return _flag_last(_behind(_earlier_equals(tokens, at), by))
 
 
 def mark_after_pair(tokens: Tensor, at: Tensor) -> Tensor:
     before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], 1)
     own = before.gather(1, at[:, None])
-    pair = _latest_of(_behind(_equals(tokens, at) & (before == own)))
-    return torch.where(pair.any(1, keepdim=True), pair, mark_after(tokens, at))
+    pair = _flag_last(_behind(_earlier_equals(tokens, at) & (before == own)))
+    return torch.where(pair.any(1, keepdim=True), pair, mark_equal(1, tokens, at))
 
 
-def _named(plus: int, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:
+def _position_named(plus: int, place: int | None, tokens: Tensor, at: Tensor) -> Tensor:
     named = (Inputs.own(tokens, at) if place is None else tokens[:, place]) + plus
     return _at(tokens, torch.where(named <= at, named, -1))
 
 
-def _first(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
-    shown = inputs.is_operand(tokens, at)
-    return _at(tokens, torch.where(shown.any(1), shown.int().argmax(1), -1))
+def _first_operand(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
+    return _flag_last(inputs.is_operand(tokens, at).flip(1)).flip(1)
 
 
-def _latest(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
-    return _latest_of(inputs.is_operand(tokens, at))
+def _last_operand(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
+    return _flag_last(inputs.is_operand(tokens, at))
 
 
 def _beside(mark: int, by: int, tokens: Tensor, at: Tensor) -> Tensor:
     places = torch.arange(tokens.shape[1])
-    return _latest_of(_behind((tokens == mark) & (places <= at[:, None]), by)) & (
+    return _flag_last(_behind((tokens == mark) & (places <= at[:, None]), by)) & (
         places <= at[:, None]
     )
 
@@ -399,29 +394,17 @@ def _earlier(inputs: Inputs, tokens: Tensor, at: Tensor) -> Tensor:
     return inputs.visible(tokens, at) & (torch.arange(tokens.shape[1]) != at[:, None])
 
 
-def _kind(inputs: Inputs, one: int, sign: int, tokens: Tensor, at: Tensor) -> Tensor:
-    shown = inputs.is_operand(tokens, at)
-    return shown & (tokens == one if sign == 0 else sign * tokens >= sign * one)
-
-
-def _else(keys: Keys, tokens: Tensor, at: Tensor) -> Tensor:
-    """The keys, or where there are none the answer's own place."""
-    mask = keys(tokens, at)
+def _tokens_or_own_place(inputs: Inputs, one: int, tokens: Tensor, at: Tensor) -> Tensor:
+    """The operands equal to one, or where there are none the answer's own place."""
+    mask = inputs.is_operand(tokens, at) & (tokens == one)
     return torch.where(mask.any(1, keepdim=True), mask, _at(tokens, at))
 
 
 # --- rules that are fitted to a head --------------------------------------------------------------
 def read_positions(places: Sequence[int]) -> Rule:
-    """A few positions, by whatever weights of its own the head gives them; all of them counted back
-    from the answer, which is at -1, or none.
-    """
-    named = ", ".join(map(str, places))
-
-    def keys(tokens: Tensor, at: Tensor) -> Tensor:
-        start = (at[:, None] + 1) * (places[0] < 0)
-        return torch.isin(torch.arange(tokens.shape[1]) - start, torch.tensor(places))
-
-    return Rule(f"positions {named}, by weights of its own", "", keys, fixed=True, weights="own")
+    """A few positions, by whatever weights of its own the head gives them."""
+    name = f"positions {', '.join(map(str, places))}, by weights of its own"
+    return Rule(name, "", partial(mark_places, places), fixed=True, weights="own")
 
 
 def weighted_tokens(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Rule:
@@ -450,14 +433,14 @@ def last_of_set(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Rule:
     said = str(set(chosen.tolist()))
 
     def keys(tokens: Tensor, at: Tensor) -> Tensor:
-        return _latest_of(torch.isin(tokens, chosen) & inputs.visible(tokens, at))
+        return _flag_last(torch.isin(tokens, chosen) & inputs.visible(tokens, at))
 
     return Rule(f"the last of {said}", f"last(x for x in t if x in {said})", keys)
 
 
 # --- rules that the inputs do not tell apart ------------------------------------------------------
 @dataclass(frozen=True)
-class Equal:
+class IndistinguishableRule:
     """A rule with the same keys as another one on all inputs: its name, and how to tell them apart.
 
     by: what prompts that do would have ("other lengths"); example: one of these. differs: one of
@@ -473,7 +456,7 @@ class Equal:
         return f"{self.name} (prompts of {self.by} would tell: {list(self.example)})"
 
 
-def equal_rules(rule: Rule, rules: Iterable[Rule], inputs: Inputs) -> list[Equal]:
+def equal_rules(rule: Rule, rules: Iterable[Rule], inputs: Inputs) -> list[IndistinguishableRule]:
     """Rules whose keys are those of `rule` on all inputs, but not on some changed one."""
     own = rule.keys(inputs.tokens, inputs.at)
     found = [
@@ -484,17 +467,19 @@ def equal_rules(rule: Rule, rules: Iterable[Rule], inputs: Inputs) -> list[Equal
         and torch.equal(other.keys(inputs.tokens, inputs.at), own)
     ]
     changed = list(changed_inputs(inputs)) if found else []
-    told = [_told(rule, other, changed) for other in found]
+    told = [_distinguishing_input(rule, other, changed) for other in found]
     return [one for one in told if one is not None]
 
 
-def _told(rule: Rule, other: Rule, changed: Iterable[tuple[str, Tensor, Tensor]]) -> Equal | None:
+def _distinguishing_input(
+    rule: Rule, other: Rule, changed: Iterable[tuple[str, Tensor, Tensor]]
+) -> IndistinguishableRule | None:
     for words, tokens, at in changed:
         differ = (rule.keys(tokens, at) != other.keys(tokens, at)).any(1)
         if bool(differ.any()):
             row = int(differ.int().argmax())
             example = tuple(tokens[row, : int(at[row]) + 1].tolist())
-            return Equal(other.name, words, example, rule.tells(other))
+            return IndistinguishableRule(other.name, words, example, rule.tells(other))
     return None
 
 

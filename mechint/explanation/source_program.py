@@ -23,7 +23,7 @@ from mechint.explanation.parts import AT, Part, Route
 from mechint.explanation.rules import (
     MAX_POSITIONS,
     NOTHING,
-    Equal,
+    IndistinguishableRule,
     Inputs,
     Rule,
     count_tokens,
@@ -99,7 +99,9 @@ class SourceProgram:
     function: Function
     rest: tuple[str, ...]
     n_answers: int = 0
-    equal: Mapping[str, tuple[Equal, ...]] = field(default_factory=dict[str, tuple[Equal, ...]])
+    equal: Mapping[str, tuple[IndistinguishableRule, ...]] = field(
+        default_factory=dict[str, tuple[IndistinguishableRule, ...]]
+    )
     where: Condition | None = None
     otherwise: SourceProgram | None = None
     apart: frozenset[str] = frozenset()

@@ -244,11 +244,9 @@ class Sources:
             own = self._held(f"blocks.{layer}.attn.hook_pattern", answer=True)[:, index]
             return torch.einsum("nqt,ntd->nqd", own, values)
         if weights is not None:
-            if isinstance(weights, str):
-                log = pattern.clamp(min=1e-12).log()
-                gain = log - log.gather(1, self.at[:, None])
-            else:
-                gain = weights[self.tokens]
+            log = pattern.clamp(min=1e-12).log()
+            own = log - log.gather(1, self.at[:, None])
+            gain = own if isinstance(weights, str) else weights[self.tokens]
             moved = pattern * (gain[rows, places] - gain).exp()
             pattern = moved * pattern.sum(1, keepdim=True) / moved.sum(1, keepdim=True)
         return torch.einsum("nt,ntd->nd", pattern, self._values(head)[rows, places])

@@ -26,7 +26,7 @@ from mechint.explanation.measure import MIN_INPUTS, Bench
 from mechint.explanation.propose import NoProgramError
 from mechint.explanation.rules import (
     MIN_MASS,
-    Equal,
+    IndistinguishableRule,
     Inputs,
     Rule,
     changed_inputs,
@@ -281,7 +281,9 @@ class Search:
 
     sources: Sources
     among: Mapping[str, Sequence[Rule]] | None = None
-    untold: dict[str, list[Equal]] = field(default_factory=dict[str, list[Equal]])
+    untold: dict[str, list[IndistinguishableRule]] = field(
+        default_factory=dict[str, list[IndistinguishableRule]]
+    )
     modulus: int = 0
     """The number modulo which the place of the answer is a variable of its own embedding, or 0."""
 
@@ -321,33 +323,30 @@ class Search:
         rules = self.rules([name for name in relevant if name != EMBEDDING])
         made = self._with(rules, relevant, rest)
         best, fit = (made, 0.0) if isinstance(made, Refusal) else made
-        if self.above(fit) < SHIFT_BELOW:
-            read = dict(rules)  # by place what was read by token
-            for head in [one for one, rule in rules.items() if rule.kind == "bag"]:
-                placed = [one for one in self._fitted_rules(head) if one.weights == "own"]
-                read |= dict.fromkeys([head], *placed[:1]) if placed else {}
-            again = self._with(read, relevant, rest)
+        for other, modulus in self._other_rules(rules):
+            self.modulus = modulus
+            if self.above(fit) >= SHIFT_BELOW:
+                break
+            again = self._with(other, relevant, rest)
             if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
-                (best, fit), rules = again, read
-        if self.above(fit) < SHIFT_BELOW:
-            for head in rules:
-                rule = rules[head]
-                placed = rule.fixed and (rule.name != OWN or self.inputs.aligned is not None)
-                if not place_of(head)[0] or placed or rule.kind != "token":
-                    continue
-                for by in (-1, 1):
-                    same = {h: r for h, r in rules.items() if r.name == rules[head].name}
-                    other = rules | {h: r.shifted(by) for h, r in same.items()}
-                    again = self._with(other, relevant, rest)
-                    if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
-                        (best, fit), rules = again, other
-                        break
-        if self.above(fit) < SHIFT_BELOW and self.inputs.aligned is None:
-            for self.modulus in MODULI:
-                again = self._with(rules, relevant, rest)
-                if not isinstance(again, Refusal) and again[1] > fit + SHIFT_GAIN:
-                    best, fit = again
+                best, fit = again
         return best
+
+    def _other_rules(self, rules: Mapping[str, Rule]) -> Iterator[tuple[Mapping[str, Rule], int]]:
+        """Rules to try where no function of what these bring fits, each with a number modulo which
+        the place of the answer is a variable: what was read by token is read by place, or heads of
+        later layers bring the token before or after their key.
+        """
+        bags = [head for head, rule in rules.items() if rule.kind == "bag"]
+        placed = {h: [r for r in self._fitted_rules(h) if r.weights == "own"] for h in bags}
+        yield {**rules, **{head: some[0] for head, some in placed.items() if some}}, 0
+        later = [rule for head, rule in rules.items() if place_of(head)[0] and rule.kind == "token"]
+        moved = {
+            r.name for r in later if not r.fixed or (r.name == OWN and self.inputs.aligned is None)
+        }
+        for name, by in itertools.product(sorted(moved), (-1, 1)):
+            yield {h: r.shifted(by) if r.name == name else r for h, r in rules.items()}, 0
+        yield from ((rules, modulus) for modulus in MODULI if self.inputs.aligned is None)
 
     # --- which sources, which keys ----------------------------------------------------------------
     def irrelevant(self) -> list[str]:
@@ -569,7 +568,9 @@ class Search:
             ]
             example = tuple(tokens[0, : int(at[0]) + 1].tolist())
             for own, other in (names, names[::-1]):
-                self.untold.setdefault(own, []).append(Equal(other, words, example, True))
+                self.untold.setdefault(own, []).append(
+                    IndistinguishableRule(other, words, example, True)
+                )
             return
 
     def _note_tied(
@@ -595,7 +596,7 @@ class Search:
             shown = len(values[other.name].unique())
             if shown == len(pair) and shown * CELL <= len(self.sources):
                 name = f"{used.name} as a function of {other.name}"
-                told = Equal(name, OTHER, tuple(changed[0].tolist()), True)
+                told = IndistinguishableRule(name, OTHER, tuple(changed[0].tolist()), True)
                 for head in group.sources:
                     if head in rules:
                         self.untold.setdefault(rules[head].name, []).append(told)
@@ -652,16 +653,13 @@ class Search:
         """The positions that a rule reads, where they are the same in all inputs, or counted back
         from the answer.
         """
-        back = self.inputs.aligned is None
-        if back and (rule is None or rule.weights != "own"):
-            return None
+        aligned, at = self.inputs.aligned, self.sources.at[:1]
         if rule is None:
-            return [self.inputs.aligned]
-        if not rule.fixed:
+            return None if aligned is None else [aligned]
+        if not rule.fixed or (aligned is None and rule.weights != "own"):
             return None
-        at = self.sources.at[:1]
         mask = rule.keys(self.sources.tokens[:1], at)[0]
-        return (mask.nonzero().flatten() - back * (int(at) + 1)).tolist()
+        return (mask.nonzero().flatten() - (aligned is None) * (int(at) + 1)).tolist()
 
     def brought(self, place: int, layer: int) -> set[int]:
         """Positions whose tokens heads of layers before `layer` bring to a place, itself included,

@@ -282,12 +282,6 @@ def comparable(cosines: Sequence[float]) -> bool:
     return min(cosines, default=0.0) >= max(cosines, default=0.0) / 4 > 0
 
 
-def key_representations(bench: Bench, setting: Setting) -> dict[str, float]:
-    """Key representation → cosine of the logits with its character, on the fitting half."""
-    found = spectrum(bench, setting)
-    return {str(key): found.by_label[key] for key in found.keys}
-
-
 class _Group(Family):
     """The base of these families: keys, completion by the largest unexplained effect."""
 
@@ -302,7 +296,7 @@ class _Group(Family):
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         setting = Setting.of(bench.subject)
         assert setting is not None
-        if keys := list(key_representations(bench, setting)):
+        if keys := [str(key) for key in spectrum(bench, setting).keys]:
             yield self.make(bench, setting, keys, keys)
 
     def make(
@@ -454,12 +448,24 @@ def missing_keys(
         name: float(every.weights[columns].square().sum())
         for name, columns in every.part.blocks.items()
     }
-    chosen: list[str] = []
-    reached = refilled(inner, last(setting, keys))
-    for name in sorted(rest, key=lambda one: -sizes[one])[:MAX_ADDED]:
-        if reached >= inner.accuracy - 1e-9:
+    return select_gaining(
+        lambda more: refilled(inner, last(setting, [*keys, *more])),
+        sorted(rest, key=lambda one: -sizes[one])[:MAX_ADDED],
+        inner.accuracy,
+    )
+
+
+def select_gaining(
+    score: Callable[[Sequence[str]], float], names: Sequence[str], enough: float
+) -> list[str]:
+    """The names that each add `GAIN` to a score, tried in order, up to `MAX_ADDED` of them or until
+    it is enough.
+    """
+    chosen, reached = list[str](), score(())
+    for name in names:
+        if reached >= enough - 1e-9 or len(chosen) >= MAX_ADDED:
             break
-        more = refilled(inner, last(setting, [*keys, *chosen, name]))
+        more = score([*chosen, name])
         if more >= reached + GAIN:
             chosen, reached = [*chosen, name], more
     return chosen
@@ -483,20 +489,16 @@ def largest_effects(bench: Bench, setting: Setting, inputs: Sequence[str]) -> li
             edits.append(inner.edit(inner.fit(part), own, new, columns))
         return inner.logits(base, edits)
 
-    chosen: list[str] = []
-    reached = inner.kept(moved(inputs), labels).value
     rest = [name for name in setting.names() if name not in inputs]
     sizes = {
         name: float((moved([*inputs, name], name) - inner.logits(base)).square().mean())
         for name in rest
     }
-    for name in sorted(rest, key=lambda one: -sizes[one])[: 2 * MAX_ADDED]:
-        more = inner.kept(moved([*inputs, *chosen, name]), labels).value
-        if more >= reached + GAIN:
-            chosen, reached = [*chosen, name], more
-        if reached >= inner.accuracy - 1e-9 or len(chosen) >= MAX_ADDED:
-            break
-    return chosen
+    return select_gaining(
+        lambda more: inner.kept(moved([*inputs, *more]), labels).value,
+        sorted(rest, key=lambda one: -sizes[one])[: 2 * MAX_ADDED],
+        inner.accuracy,
+    )
 
 
 class Frequencies(_Group):
