@@ -289,6 +289,8 @@ class _Group(Family):
     """The name of its explanations, of the operation; then comes that of the keys."""
     noun: ClassVar[str] = "representation"
     """A key in words."""
+    cyclic: ClassVar[bool] = False
+    """True of a family of cyclic groups, which the others do not serve."""
     last: ClassVar[Callable[[Setting, Sequence[str]], Part]]
     fuller: ClassVar[Callable[[Setting, Sequence[str]], Part] | None] = None
     """The part of the last site that completing tries first."""
@@ -367,7 +369,8 @@ class _Group(Family):
         )
 
     def applies(self, subject: Subject) -> bool:
-        return Setting.of(subject) is not None
+        setting = Setting.of(subject)
+        return setting is not None and setting.group.is_cyclic == type(self).cyclic
 
     def complete(self, bench: Bench, found: Audit) -> tuple[Explanation | None, tuple[str, ...]]:
         setting = Setting.of(bench.subject)
@@ -511,12 +514,9 @@ class Frequencies(_Group):
     mechanisms: ClassVar[tuple[str, ...]] = ("clock-pizza", "fourier")
     words: ClassVar[str] = "{} by"
     noun: ClassVar[str] = "frequency"
+    cyclic: ClassVar[bool] = True
     last = Setting.product
     fuller = Setting.pizza
-
-    def applies(self, subject: Subject) -> bool:
-        setting = Setting.of(subject)
-        return setting is not None and setting.group.is_cyclic
 
     def propose(self, bench: Bench) -> Iterator[Explanation]:
         yield from (found := list(super().propose(bench)))
@@ -536,10 +536,6 @@ class GroupProducts(_Group):
     mechanisms: ClassVar[tuple[str, ...]] = ("irreps",)
     words: ClassVar[str] = "product of"
     last = Setting.product
-
-    def applies(self, subject: Subject) -> bool:
-        setting = Setting.of(subject)
-        return setting is not None and not setting.group.is_cyclic
 
 
 class Bilinear(GroupProducts):
