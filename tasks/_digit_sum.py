@@ -244,18 +244,18 @@ class DigitSum(SequenceTask):
         """
         if place >= self.digits:
             return self._change("carry", place - 1, tokens, values)
-        own = self.place_sums(tokens)[:, place]
-        found = self.run(tokens)
-        arriving = found[f"carry_{place - 1}"] if place else own * 0
+        total = self.place_sums(tokens)[:, place]
+        values_before = self.run(tokens)
+        arriving = values_before[f"carry_{place - 1}"] if place else total * 0
         if kind == "sum":
             wanted = values
         elif kind == "digit":
-            wanted = own + values - found[f"digit_{place}"]
+            wanted = total + values - values_before[f"digit_{place}"]
             wanted = wanted + self.base * (
                 (wanted < 0).long() - (wanted > 2 * self.base - 2).long()
             )
         else:
-            wanted = own + self.base * (values - found[f"carry_{place}"])
+            wanted = total + self.base * (values - values_before[f"carry_{place}"])
             carried = torch.where(values > 0, self.base - arriving, self.base - 1 - arriving)
             possible = (wanted >= 0) & (wanted <= 2 * self._limit(place))
             wanted = torch.where(possible, wanted, carried)

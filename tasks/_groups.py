@@ -78,8 +78,8 @@ class Groups(TwoOperandTask):
         """
         if self.table is not None:
             groups = (finite.parse(self.group), self.finite_group)
-            stated, own = (np.sort(one.element_orders).tolist() for one in groups)
-            if stated != own:
+            stated, given = (np.sort(group.element_orders).tolist() for group in groups)
+            if stated != given:
                 return f"Products in a group of order {self.n_values}"
         return f"Products in {self.group}"
 

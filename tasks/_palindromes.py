@@ -118,9 +118,9 @@ class Palindromes(SequenceTask):
     def _with_pair(self, pair: int, tokens: Tensor, values: Tensor) -> Tensor:
         """The second half of the pair made equal to the first, or the next value."""
         first, second = self.places(pair)
-        changed, own = tokens.clone(), self.pairs(tokens)[:, pair]
+        changed, equal_before = tokens.clone(), self.pairs(tokens)[:, pair]
         equal = torch.where(values == 1, tokens[:, first], (tokens[:, first] + 1) % self.n)
-        changed[:, second] = torch.where(values == own, tokens[:, second], equal)
+        changed[:, second] = torch.where(values == equal_before, tokens[:, second], equal)
         return changed
 
     def _with_answer(self, tokens: Tensor, values: Tensor) -> Tensor:

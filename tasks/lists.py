@@ -163,9 +163,9 @@ class CountDistinct(ListTask):
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
         tokens = np.full((n, self.n_ctx), self.n, np.int64)
         # from a few of the numbers, so that all counts occur
-        some = generator.integers(1, self.n + 1, (n, 1))
+        few = generator.integers(1, self.n + 1, (n, 1))
         order = generator.random((n, self.n)).argsort(1)
-        index = generator.integers(0, some, (n, self.length))
+        index = generator.integers(0, few, (n, self.length))
         tokens[:, : self.length] = np.take_along_axis(order, index, 1)
         return torch.from_numpy(tokens)
 
@@ -315,10 +315,13 @@ class SortedList(ListTask):
         return [self._program("sort", self.elements() + places, shown)]
 
     def elements(self) -> list[Step]:
-        found = super().elements()
+        elements = super().elements()
         if not self.distinct:
-            return found
-        return [replace(one, change=partial(self._with_element, i)) for i, one in enumerate(found)]
+            return elements
+        return [
+            replace(element, change=partial(self._with_element, i))
+            for i, element in enumerate(elements)
+        ]
 
     def _with_element(self, position: int, tokens: Tensor, values: Tensor) -> Tensor:
         """The number put at that position, where the list does not hold it already."""

@@ -159,7 +159,7 @@ class ModularArithmetic(TwoOperandTask):
             return torch.tensor(self.table)[..., None]
         x = y = torch.arange(self.p)
         if self.operation == "divide":
-            y = torch.tensor([0, *(pow(one, -1, self.p) for one in range(1, self.p))])
+            y = torch.tensor([0, *(pow(divisor, -1, self.p) for divisor in range(1, self.p))])
         return (OPERATIONS[self.operation](x[:, None], y) % self.p)[..., None]
 
     @property

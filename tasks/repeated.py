@@ -160,16 +160,16 @@ class RepeatedTokens(SequenceTask):
         codes = torch.zeros_like(windows[..., 0])
         for k in range(self.length):
             codes = codes * 1_000_003 + windows[..., k] + 1
-        found = torch.zeros(len(tokens), self.copies, dtype=torch.int64, device=tokens.device)
+        starts = torch.zeros(len(tokens), self.copies, dtype=torch.int64, device=tokens.device)
         open_rows = torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
         for first in range(codes.shape[1]):
             if not open_rows.any():
                 break
             chain, whole = self._chain(codes, first)
             hit = open_rows & whole
-            found[hit] = chain[hit]
+            starts[hit] = chain[hit]
             open_rows &= ~hit
-        return found
+        return starts
 
     def _chain(self, codes: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """(n, copy) the window `first` and its next occurrences without overlap; (n,) whether there

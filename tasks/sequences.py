@@ -179,8 +179,8 @@ class SequenceTask(GeneratedTask):
     @cached_property
     def programs(self) -> Mapping[str, Program]:  # type: ignore[override]
         """Those of the family; none under shuffled labels."""
-        found = self.true_programs() if self.labels == "true" else ()
-        return {program.name: program for program in found}
+        programs = self.true_programs() if self.labels == "true" else ()
+        return {program.name: program for program in programs}
 
     def true_programs(self) -> Sequence[Program]:
         """Algorithms under true labels, the family's own first."""

@@ -70,8 +70,8 @@ class TwoOperandTask(FiniteTask):
             train + self.validation_fraction <= 1 + 1e-9,
             f"at most {1 - train:g}, what train_fraction={train:g} leaves",
         )
-        one = f"enough to train on at least one of the {pairs} pairs"
-        self.require("train_fraction", round(train * pairs) >= 1, one)
+        enough = f"enough to train on at least one of the {pairs} pairs"
+        self.require("train_fraction", round(train * pairs) >= 1, enough)
 
     # --- what a family says -----------------------------------------------------------------------
     @property
@@ -158,7 +158,9 @@ class TwoOperandTask(FiniteTask):
 
     def _pairs(self) -> tuple[Int[Tensor, "x y"], Int[Tensor, "x y"]]:
         """The values of both operands over the grid."""
-        x, y = torch.meshgrid(*(torch.tensor(one) for one in self.operand_values), indexing="ij")
+        x, y = torch.meshgrid(
+            *(torch.tensor(values) for values in self.operand_values), indexing="ij"
+        )
         return x, y
 
     def inputs(self) -> Int[Tensor, "n pos"]:
@@ -311,7 +313,7 @@ def addition_programs(table: Program, n: int) -> list[Program]:
     pair = step("pair", n * n, lambda tokens, x, y: x * n + y, "which pair of operands")
 
     def program(name: str, between: Sequence[Step], compute: object, description: str) -> Program:
-        parents = tuple(one.name for one in between)
+        parents = tuple(step.name for step in between)
         last = Step(answer.name, n, compute, parents, answer.description)  # type: ignore[arg-type]
         return Program(name, (*operands, *between, last), table.answers, description)
 

@@ -372,13 +372,13 @@ def _by_pair(subject: Subject, margins: Float[Tensor, " row"]) -> SplitPerforman
 
 def _recorded(metrics: Mapping[str, Any], kind: str) -> float | None:
     """The least flattering recorded number of a kind: the test's rather than the train's."""
-    found = {
+    numbers = {
         name.lower(): float(value)
         for name, value in metrics.items()
         if kind in name.lower() and type(value) in (int, float) and math.isfinite(value)
     }
     for word in ("test", "val", ""):
-        values = [value for name, value in found.items() if word in name]
+        values = [value for name, value in numbers.items() if word in name]
         if values:
             return min(values) if kind == "acc" else max(values)
     return None

@@ -45,15 +45,15 @@ def configurations(path: Path, names: Sequence[str] = ()) -> list[Mapping[str, A
     names: of files that come before those, with the parts that `place_of` fills in.
     """
     folder = path if path.is_dir() else path.parent
-    own = [f"{path.stem}.{ending}" for ending in ("json", "yaml", "yml")]
-    found = []
-    for name in dict.fromkeys((*(place_of(path, name) for name in names), *own, *NAMES)):
+    named_alike = [f"{path.stem}.{ending}" for ending in ("json", "yaml", "yml")]
+    configs = []
+    for name in dict.fromkeys((*(place_of(path, name) for name in names), *named_alike, *NAMES)):
         place = folder / name
         if place != path:
             read = read_json if place.suffix == ".json" else read_yaml
             given = read(place, CheckpointError)
-            found += [given] if isinstance(given, Mapping) else []
-    return found
+            configs += [given] if isinstance(given, Mapping) else []
+    return configs
 
 
 def place_of(path: Path, name: str) -> str:
@@ -86,8 +86,12 @@ def model_config(path: Path, content: Any, d_model: int) -> dict[str, Any]:
 
 def _parts(configs: Iterable[Any]) -> list[Mapping[str, Any]]:
     """Configurations, each with the parts of it that may be the model's."""
-    found = [given for given in configs if isinstance(given, Mapping)]
-    parts = [part for one in found for part in (one, *(one.get(name) for name in MODEL_PARTS))]
+    mappings = [given for given in configs if isinstance(given, Mapping)]
+    parts = [
+        part
+        for config in mappings
+        for part in (config, *(config.get(name) for name in MODEL_PARTS))
+    ]
     return [part for part in parts if isinstance(part, Mapping)]
 
 
@@ -99,9 +103,9 @@ def task_of(path: Path, content: Any, config: ModelConfig) -> dict[str, Any]:
     inside = [content] if isinstance(content, Mapping) else []
     for given in [*inside, *configurations(path)]:
         for part in (*(given.get(name) for name in TASK_PARTS), given.get("config"), given):
-            found = _task(part, given, config) if isinstance(part, Mapping) else None
-            if found is not None:
-                return found
+            task = _task(part, given, config) if isinstance(part, Mapping) else None
+            if task is not None:
+                return task
     return {}
 
 

@@ -231,8 +231,8 @@ def numpy_globals() -> list[Any]:
 
     Instances of the last two may be given a state; a file cannot name them.
     """
-    own = [(kind, f"mechint {kind.__name__}") for kind in (Inert, NumberType)]
-    return [(stand_in, name) for name, stand_in in NUMPY.items()] + own
+    records = [(kind, f"mechint {kind.__name__}") for kind in (Inert, NumberType)]
+    return [(stand_in, name) for name, stand_in in NUMPY.items()] + records
 
 
 class Plain:
@@ -255,9 +255,9 @@ class Plain:
             given = value.state.get("cfg", value.state.get("config"))
             fields = given.state if isinstance(given, Inert) else given
             plain = self.copy(fields, depth - 1) if isinstance(fields, Mapping) else {}
-            found: dict[str, Tensor] = {}
-            self._collect(value, "", found, depth)
-            return {"model": found, "config": plain}
+            tensors: dict[str, Tensor] = {}
+            self._collect(value, "", tensors, depth)
+            return {"model": tensors, "config": plain}
         if isinstance(value, Mapping):
             kept = {name: part for name, part in value.items() if _stays(part)}
             return {name: self.copy(part, depth - 1) for name, part in kept.items()}
@@ -387,22 +387,22 @@ def check_opcodes(data: bytes) -> None:
                 raise IndexError("an opcode takes more values than there are")
             parts = stack[start:]
             del stack[start:]
-            made = parts.pop(0) if name in GROWING else PickleSize(name)
-            _check(name, made, parts)
-            made.take(parts, name not in CALLING)
-            stack += [made] * len(opcode.stack_after)
+            result = parts.pop(0) if name in GROWING else PickleSize(name)
+            _check(name, result, parts)
+            result.take(parts, name not in CALLING)
+            stack += [result] * len(opcode.stack_after)
 
 
 def _new(name: str, kind: str, argument: Any) -> PickleSize:
     """The size of a value without parts."""
-    made = PickleSize(argument if name == "GLOBAL" else name, is_key=kind in KEYS)
+    size = PickleSize(argument if name == "GLOBAL" else name, is_key=kind in KEYS)
     if isinstance(argument, str | bytes):
-        made.values += len(argument) // TEXT_COST
+        size.values += len(argument) // TEXT_COST
     elif isinstance(argument, int) and (bits := argument.bit_length()) > LONG_BITS:
         if bits > MAX_BITS:
             raise ValueError(f"an integer of {bits:,} bits")
-        made.values, made.is_key = LONG_COST, False
-    return made
+        size.values, size.is_key = LONG_COST, False
+    return size
 
 
 def _check(name: str, made: PickleSize, parts: Sequence[PickleSize]) -> None:

@@ -84,8 +84,8 @@ class Mapped:
         """
         state = find_state(content)
         if "state" in self.given:
-            held = content.get(self.given["state"]) if isinstance(content, Mapping) else None
-            state = None if (named := state_dict(held)) is None else unwrapped(named)
+            part = content.get(self.given["state"]) if isinstance(content, Mapping) else None
+            state = None if (named := state_dict(part)) is None else unwrapped(named)
         if state is None:
             _refuse(self.source, f"{path} holds no state dict; name its place as state: …")
         parsed = self.layout.parsed(path, content, state, self.given.get("config", {}))

@@ -118,8 +118,8 @@ def known_split(
     """`rule`, where `task` has the examples of the task that the file names, in the same shares."""
     if rule is None or task is None or task.name != name or not isinstance(task, FiniteTask):
         return None
-    own = type(task).from_dict(parameters)
-    same = own.fractions == task.fractions and own.grid == task.grid
+    of_file = type(task).from_dict(parameters)
+    same = of_file.fractions == task.fractions and of_file.grid == task.grid
     return rule if same else None
 
 
@@ -199,9 +199,11 @@ def find_state(content: Any) -> dict[str, Tensor] | None:
     """
     state = state_dict(content)
     if state is None and isinstance(content, Mapping):
-        found = (state_dict(content.get(name)) for name in STATES)
+        named = (state_dict(content.get(name)) for name in STATES)
         several = saved_states(content).values()  # a full run's file may hold nothing else
-        state = next((one for one in (*found, *reversed(several)) if one is not None), None)
+        state = next(
+            (candidate for candidate in (*named, *reversed(several)) if candidate is not None), None
+        )
     return None if state is None else unwrapped(state)
 
 
@@ -215,7 +217,9 @@ def unwrapped(state: StateDict) -> dict[str, Tensor]:
     if "n_averaged" in state and len(state) > 1:
         state = {name: value for name, value in state.items() if name != "n_averaged"}
     for _ in range(MAX_WRAPPERS):
-        prefix = next((found for found in WRAPPERS if all(n.startswith(found) for n in state)), "")
+        prefix = next(
+            (wrapper for wrapper in WRAPPERS if all(n.startswith(wrapper) for n in state)), ""
+        )
         if not prefix:
             break
         state = {name.removeprefix(prefix): value for name, value in state.items()}
@@ -308,11 +312,11 @@ def saved_states(content: Any) -> dict[int, dict[str, Tensor]]:
         return {}
     for states, steps in (("state_dicts", "epochs"), ("checkpoints", "checkpoint_epochs")):
         pairs = zip(content.get(steps) or (), content.get(states) or (), strict=False)
-        found = {
+        by_step = {
             int(step): state for step, value in pairs if (state := state_dict(value)) is not None
         }
-        if found:
-            return dict(sorted(found.items()))
+        if by_step:
+            return dict(sorted(by_step.items()))
     return {}
 
 

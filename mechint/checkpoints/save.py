@@ -29,11 +29,11 @@ DIGEST = "sha256"
 
 def digest_of(header: Mapping[str, Any], state: StateDict) -> str:
     """The SHA-256 digest of a header and of names, types, shapes and bytes of tensors, as hex."""
-    found = hashlib.sha256(json.dumps(header).encode())
+    digest = hashlib.sha256(json.dumps(header).encode())
     for name, value in sorted(state.items()):
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        found.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_checkpoint(

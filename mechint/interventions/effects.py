@@ -51,7 +51,7 @@ def logits_under(
     for intervention in interventions:
         subject.check_hook(intervention.site.hook)
         data.check_position(str(intervention.site), _place(intervention.site))
-    check_edits(subject.model, [one.site.hook for one in interventions])
+    check_edits(subject.model, [edit.site.hook for edit in interventions])
     filled = fill_means(subject, interventions, data)
     with evaluating(subject.model):
         runs = EditedRuns(subject.model, data.tokens, asked(subject, data)[0], engine="whole")
@@ -78,31 +78,33 @@ def fill_means(
     """
     data = subject.data if data is None else data
     lacking = [
-        (index, one)
-        for index, one in enumerate(interventions)
-        if isinstance(one, Mean) and one.value is None
+        (index, edit)
+        for index, edit in enumerate(interventions)
+        if isinstance(edit, Mean) and edit.value is None
     ]
     if not lacking:
         return list(interventions)
     sums: dict[int, Tensor] = {}
-    for _, one in lacking:
-        one.site.check_position(data.tokens.shape[1])
+    for _, edit in lacking:
+        edit.site.check_position(data.tokens.shape[1])
     means = {
-        index: ExampleMean(len(data), data.own_positions(_place(one.site)))
-        for index, one in lacking
+        index: ExampleMean(len(data), data.own_positions(_place(edit.site)))
+        for index, edit in lacking
     }
     every, _ = asked(subject, data)
-    hooks = {one.site.hook for _, one in lacking}
+    hooks = {edit.site.hook for _, edit in lacking}
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
         with evaluating(subject.model):
             runs = EditedRuns(subject.model, data.tokens[rows], every[rows], hooks, engine="whole")
-        for index, one in lacking:
-            part = means[index].sum(one.site.select(runs.recorded(one.site.hook), runs.reads), rows)
+        for index, edit in lacking:
+            part = means[index].sum(
+                edit.site.select(runs.recorded(edit.site.hook), runs.reads), rows
+            )
             sums[index] = sums[index] + part if index in sums else part
     result = list(interventions)
-    for index, one in lacking:
-        result[index] = Mean(one.site, means[index].of(sums[index]))
+    for index, edit in lacking:
+        result[index] = Mean(edit.site, means[index].of(sums[index]))
     return result
 
 
@@ -132,8 +134,8 @@ class ExampleMean:
         """([pos,] …) of the examples `rows`, whose activation is x, without padding."""
         if self._own is None:
             return x.sum(0)
-        own = self._own[rows]
-        return x.where(own.reshape(own.shape + (1,) * (x.dim() - own.dim())), 0).sum(0)
+        kept = self._own[rows]
+        return x.where(kept.reshape(kept.shape + (1,) * (x.dim() - kept.dim())), 0).sum(0)
 
     def of(self, total: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         """The mean, or the part of it that a chunk makes, of sums ([pos,] …)."""
@@ -200,7 +202,8 @@ def ablate(subject: Subject, *components: str | Site, by: str = "mean") -> Ablat
     if subject.task is None:
         raise ParameterError(f"{subject.describe()}: no task, so there is no answer to be lost")
     kind: type[Intervention] = Mean if by == "mean" else Zero
-    edits = [kind(one) for one in components]  # type: ignore[arg-type]  # a text is a site, too
+    # a text is a site, too
+    edits = [kind(component) for component in components]  # type: ignore[arg-type]
     accuracy, loss, margin = subject.scores_by_pair(logits_under(subject, edits))
     accuracy_before, loss_before, margin_before = subject.scores_by_pair()
     names = tuple(str(edit.site) for edit in edits)

@@ -272,12 +272,14 @@ class EditedRuns:
         ]
         try:
             with _showing_reads(self.model, names):
-                logits, found = record(self.model, self.tokens[rows], sorted(names - {"logits"}))
+                logits, activations = record(
+                    self.model, self.tokens[rows], sorted(names - {"logits"})
+                )
         finally:
             for handle in handles:
                 handle.remove()
-        found["logits"] = select_positions(logits, self.reads[rows])
-        for name, x in found.items():
+        activations["logits"] = select_positions(logits, self.reads[rows])
+        for name, x in activations.items():
             self._keep(name, rows, x)
 
     def _see_output(self, layer: int) -> Callable[..., None]:
@@ -302,8 +304,8 @@ class EditedRuns:
             return select_positions(self.recorded(f"blocks.{last}.hook_resid_post"), self.reads)
         with torch.no_grad():
             pre, attention = (
-                select_positions(self.recorded(f"blocks.{last}.hook_{one}"), self.reads)
-                for one in _STARTS["native"]
+                select_positions(self.recorded(f"blocks.{last}.hook_{part}"), self.reads)
+                for part in _STARTS["native"]
             )
             return Forward(self.weights, self.config).feed_forward(last, pre + attention)
 
@@ -344,11 +346,11 @@ class EditedRuns:
 
     def _gain(self, layer: int) -> Float[Tensor, " d_model"]:
         """The weight of the norm behind attention of block `layer`, by least squares."""
-        behind, some = self.behind(layer), slice(0, 8)
+        behind, few = self.behind(layer), slice(0, 8)
         z, out = (
-            self.recorded(f"blocks.{layer}.{n}")[some] for n in ("attn.hook_z", "hook_attn_out")
+            self.recorded(f"blocks.{layer}.{n}")[few] for n in ("attn.hook_z", "hook_attn_out")
         )
-        scale = self.recorded(behind)[some] if behind else None
+        scale = self.recorded(behind)[few] if behind else None
         total = self.written(layer, z, scale).sum(-2)
         gain = torch.ones_like(total[0, 0])
         if behind:
@@ -370,7 +372,8 @@ class EditedRuns:
         """
         behind, z = self.behind(layer), self.recorded(f"blocks.{layer}.attn.hook_z")
         both = [z[:, :, list(units) or slice(None)], *([self.recorded(behind)] if behind else [])]
-        both = [select_positions(one, self.reads) for one in both] if answers else both
+        if answers:
+            both = [select_positions(activation, self.reads) for activation in both]
         return self.written(layer, both[0], both[1] if behind else None, units)
 
     def behind(self, layer: int) -> str | None:
@@ -403,9 +406,11 @@ class EditedRuns:
         if rows is None:
             rows = torch.arange(len(self), device=self.tokens.device)
         read = read or (lambda logits, rows: logits)
-        sets = [[one] if isinstance(one, Intervention) else [*one] for one in variants]
-        prepared = {id(one): self._prepared(one, rows) for edits in sets for one in edits}
-        sets = [[prepared[id(one)] for one in edits] for edits in sets]
+        sets = [
+            [variant] if isinstance(variant, Intervention) else [*variant] for variant in variants
+        ]
+        prepared = {id(edit): self._prepared(edit, rows) for edits in sets for edit in edits}
+        sets = [[prepared[id(edit)] for edit in edits] for edits in sets]
         self._prepare({edit.site.hook for edits in sets for edit in edits}, sets)
         cases, result = list(self._cases(sets, rows, classes is None)), None
         with torch.no_grad(), counting_within("runs") as count:
@@ -478,11 +483,11 @@ class EditedRuns:
         begins = {HEADS: "attn.hook_z", NEURONS: "mlp.hook_post", MLP: "hook_mlp_out"}
         begins |= {END: "hook_resid_post"}
         places = [self._place(name) for name in used]
-        found = {f"blocks.{layer}.{begins[stage]}" for layer, stage in places if stage in begins}
+        hooks = {f"blocks.{layer}.{begins[stage]}" for layer, stage in places if stage in begins}
         if {"hook_embed", "hook_pos_embed"} & set(used):
-            found |= {"hook_embed"}
-            found |= {"hook_pos_embed"} if self.config.embeds_positions else set()
-        return found
+            hooks |= {"hook_embed"}
+            hooks |= {"hook_pos_embed"} if self.config.embeds_positions else set()
+        return hooks
 
     def _place(self, hook: str) -> tuple[int, int]:
         """The block and the stage in it from which on an edit at `hook` changes a run."""
@@ -528,13 +533,13 @@ class EditedRuns:
         by_start: dict[Any, list[np.ndarray]] = defaultdict(list)
         for variant, edits in enumerate(sets):
             numbers = [id(edit) for edit in edits]
-            first = np.minimum.reduce([firsts[one] for one in numbers] or [reads + n_ctx])
+            first = np.minimum.reduce([firsts[edit] for edit in numbers] or [reads + n_ctx])
             changed = np.flatnonzero(first < n_ctx)
             if len(changed):
                 # (case, 4): first position that changes, the answer's, the variant, the row
                 case = [first[changed], reads[changed], 0 * changed + variant, changed]
-                heads = frozenset[tuple[int, int]]().union(*(apart[one] for one in numbers))
-                start = min(places[one] for one in numbers), heads
+                heads = frozenset[tuple[int, int]]().union(*(apart[edit] for edit in numbers))
+                start = min(places[edit] for edit in numbers), heads
                 by_start[start].append(np.stack(case, 1))
         for (start, heads), parts in by_start.items():
             table = np.concatenate(parts)
@@ -555,8 +560,8 @@ class EditedRuns:
                 # all rows of a variant, where so many fit
                 whole = variants_at[np.searchsorted(variants_at, stop, "right") - 1]
                 stop = int(whole if begin < whole < stop else stop)
-                last, some = int(table[begin:stop, 1].max()), torch.from_numpy(table[begin:stop])
-                _, _, variants, index = some.to(rows.device).unbind(1)
+                last, cases = int(table[begin:stop, 1].max()), torch.from_numpy(table[begin:stop])
+                _, _, variants, index = cases.to(rows.device).unbind(1)
                 inputs, begin = rows[index], stop
                 yield start, At(variants, index, inputs, self.reads[inputs], first, last, n)
 
@@ -590,12 +595,12 @@ class EditedRuns:
         variants = at.variants.cpu().numpy()
         order = variants.argsort(kind="stable")
         numbers, starts = np.unique(variants[order], return_index=True)
-        found: dict[tuple[int, int], tuple[Intervention, list[np.ndarray]]] = {}
+        shared: dict[tuple[int, int], tuple[Intervention, list[np.ndarray]]] = {}
         for variant, cases in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             for place, edit in enumerate(sets[variant]):
-                found.setdefault((place, id(edit)), (edit, []))[1].append(cases)
+                shared.setdefault((place, id(edit)), (edit, []))[1].append(cases)
         hooks: dict[str, list[tuple[slice | Tensor, Intervention]]] = defaultdict(list)
-        for (_, _), (edit, parts) in sorted(found.items(), key=lambda one: one[0][0]):
+        for (_, _), (edit, parts) in sorted(shared.items(), key=lambda one: one[0][0]):
             cases = parts[0] if len(parts) == 1 else np.concatenate(parts)
             low, high = int(cases[0]), int(cases[0]) + len(cases)
             follow = np.array_equal(cases, np.arange(low, high))  # makes views
@@ -665,7 +670,7 @@ class EditedRuns:
             whole[axis] = len(site.units)
             span = _span(site.units)
             if isinstance(span, list) and isinstance(index[0], Tensor):
-                index = tuple(one[:, None] for one in index)
+                index = tuple(axis_index[:, None] for axis_index in index)
             units = (*[slice(None)] * (axis - 1 - (pos is None)), span)
         old = part[(*index, *units)]
         if isinstance(edit, Compute):
@@ -673,7 +678,7 @@ class EditedRuns:
         else:
             local = self._local(edit, at, column, whole, units, part.shape[-1] if turned else None)
             new = local.replacement(old)
-        copied = any(isinstance(one, Tensor | list) for one in (*index, *units))
+        copied = any(isinstance(part_index, Tensor | list) for part_index in (*index, *units))
         if new is not None and (copied or new is not old):
             part[(*index, *units)] = new.to(part.dtype)
         return new is not None
@@ -738,14 +743,14 @@ class EditedRuns:
             if begin <= ATTENTION:
                 if begin == 0:
                     x = edit(f"{name}.hook_resid_pre", x)
-                inside = any(one.startswith((f"{name}.attn.", f"{name}.ln1")) for one in edits)
+                inside = any(hook.startswith((f"{name}.attn.", f"{name}.ln1")) for hook in edits)
                 ends = index == last and not at.answers
                 out = self._attend(index, begin, x, at, edits, hooked if inside else plain)
                 if ends:
                     x = select_positions(x, at.reads - at.first)[:, None]
                 x = x + edit(f"{name}.hook_attn_out", out)
             if begin < END:
-                inside = any(one.startswith((f"{name}.mlp.", f"{name}.ln2")) for one in edits)
+                inside = any(hook.startswith((f"{name}.mlp.", f"{name}.ln2")) for hook in edits)
                 x = self._feed_forward(index, begin, x, at, hooked if inside else plain, edit)
             x = edit(f"{name}.hook_resid_post", x)
         norms = any(name.startswith(("ln_final", "unembed")) for name in edits)
@@ -761,12 +766,12 @@ class EditedRuns:
         if begin == ATTENTION:
             return at.window(self.recorded(f"{name}.hook_attn_out"))
         stood, n_heads = dataclasses.replace(at), self.config.n_heads
-        reading = {one: edits.get(f"{name}.hook_{one.lower()}_input", ()) for one in "QKV"}
-        asked = [edit.site.units for some in reading.values() for _, edit in some]
+        reading = {letter: edits.get(f"{name}.hook_{letter.lower()}_input", ()) for letter in "QKV"}
+        asked = [edit.site.units for several in reading.values() for _, edit in several]
         apart = sorted({head for units in asked for head in units or range(n_heads)})
         reading = {
-            letter: [(where, _among(edit, apart)) for where, edit in some]
-            for letter, some in reading.items()
+            letter: [(where, _among(edit, apart)) for where, edit in several]
+            for letter, several in reading.items()
         }
         if begin == HEADS or len(apart) == n_heads:
             at.answers |= layer == self.depth - 1
@@ -777,11 +782,11 @@ class EditedRuns:
         else:
             z = self._mix(layer, x, at, forward)
         if apart:
-            for one in edits:
-                within = one.startswith(f"{name}.attn.")
-                if within and not one.endswith(("hook_z", "hook_result")):
+            for hook in edits:
+                within = hook.startswith(f"{name}.attn.")
+                if within and not hook.endswith(("hook_z", "hook_result")):
                     raise ParameterError(
-                        f"{one}: what heads of a block read and how they attend are edited one at "
+                        f"{hook}: what heads of a block read and how they attend are edited one at "
                         "a time"
                     )
             plain = Forward(self.weights, self.config)
@@ -813,19 +818,19 @@ class EditedRuns:
         name, attn = f"blocks.{layer}.attn", f"blocks.{layer % self.config.n_layers}.attn"
         index = slice(None) if apart is None else _span(tuple(apart))
         normed = x if recorded else self._normed(layer, x, forward.hook)
-        found: dict[str, Tensor] = {}
+        projected: dict[str, Tensor] = {}
         for letter in "KVQ":
             asked = (reading or {}).get(letter, ())
             ends = letter == "Q" and layer == self.depth - 1 and not at.answers
             if recorded and not asked:  # as in the unedited runs
                 at.answers |= ends
                 there = at if letter == "Q" else dataclasses.replace(at, first=0)
-                found[letter] = there.window(self._projected(layer)[letter][:, :, index])
+                projected[letter] = there.window(self._projected(layer)[letter][:, :, index])
                 continue
             here = x if asked else normed
             if ends:
                 here, at.answers = select_positions(here, at.reads - at.first)[:, None], True
-            weight, bias = (self.weights.get(f"{attn}.{one}_{letter}") for one in "Wb")
+            weight, bias = (self.weights.get(f"{attn}.{kind}_{letter}") for kind in "Wb")
             assert weight is not None
             bias = None if bias is None else bias[index]
             if asked:  # a stream of its own for each head, never a view of x
@@ -842,8 +847,8 @@ class EditedRuns:
             if letter != "Q" and at.first:
                 past = self._projected(layer)[letter][at.inputs, : at.first]
                 y = torch.cat([past[:, :, index], y], 1)
-            found[letter] = y
-        return forward.mix(name, found["Q"], found["K"], found["V"], at.positions)
+            projected[letter] = y
+        return forward.mix(name, projected["Q"], projected["K"], projected["V"], at.positions)
 
     def _normed(
         self, layer: int, x: Tensor, hook: Callable[[str, Tensor], Tensor] = no_hook
@@ -973,9 +978,9 @@ class EditedRuns:
             reads = self.reads[inputs]
             window = self._window(first, int(reads.max()))
             at = At(torch.zeros_like(part), part, inputs, reads, *window, len(rows))
-            found: dict[str, list[Tensor]] = {}
+            watched_values: dict[str, list[Tensor]] = {}
 
-            def watch(name: str, found: dict[str, list[Tensor]] = found) -> Any:
+            def watch(name: str, found: dict[str, list[Tensor]] = watched_values) -> Any:
                 # the gradient of a zero that is added is that of the activation, whatever made it
                 def add_zero(x: Tensor, cases: At) -> Tensor:
                     zero = torch.zeros_like(x, requires_grad=True)
@@ -988,14 +993,14 @@ class EditedRuns:
             edits = self._by_hook([[*under, *watched]], at)
             with torch.enable_grad():
                 logits = self._run((0, 0), at, edits, None if classes is None else classes[part])
-                zeros = [zero for _, zero, _ in found.values()]
+                zeros = [zero for _, zero, _ in watched_values.values()]
                 slopes = gradients_of(score(logits, part).sum(), zeros)
             yield (
                 part,
                 {
                     name: (value, zero.detach() if slope is None else slope, places)
                     for (name, (value, zero, places)), slope in zip(
-                        found.items(), slopes, strict=True
+                        watched_values.items(), slopes, strict=True
                     )
                 },
             )
@@ -1029,14 +1034,14 @@ def path(
         written = runs.recorded(sender.hook)
     change = written[source] - written[rows]
     order = 2 * layer + (sender.kind == "mlp")
-    found = []
-    for one in receivers:
-        at = 2 * runs.depth if one.layer is None else 2 * one.layer + (one.hook[-6:] == "mlp_in")
-        if at > order:
-            part = Site(one.hook, one.pos).select(change, runs.reads[rows])
-            per_head = one.hook.endswith(_APART)
-            found.append(Add(one, part.unsqueeze(-2) if per_head else part))
-    return found
+    edits = []
+    for receiver in receivers:
+        at = runs.depth if receiver.layer is None else receiver.layer
+        if 2 * at + (receiver.hook[-6:] == "mlp_in") > order:
+            part = Site(receiver.hook, receiver.pos).select(change, runs.reads[rows])
+            per_head = receiver.hook.endswith(_APART)
+            edits.append(Add(receiver, part.unsqueeze(-2) if per_head else part))
+    return edits
 
 
 # --- modules of others ----------------------------------------------------------------------------

@@ -135,15 +135,17 @@ def gradients_of(
     Raises:
         ParameterError: the forward keeps no gradients, or, with `all_used`, not those of an input.
     """
-    keeps, found = output.requires_grad, tuple[Any, ...]()
+    keeps, gradients = output.requires_grad, tuple[Any, ...]()
     if keeps:
-        found = torch.autograd.grad(output, inputs, allow_unused=True, retain_graph=retain_graph)
-    if not keeps or (all_used and any(one is None for one in found)):
+        gradients = torch.autograd.grad(
+            output, inputs, allow_unused=True, retain_graph=retain_graph
+        )
+    if not keeps or (all_used and any(gradient is None for gradient in gradients)):
         raise ParameterError(
             "the model's forward keeps no gradients, which this probe takes: it runs under "
             "torch.no_grad or torch.inference_mode, or detaches; let it run without"
         )
-    return found
+    return gradients
 
 
 def guarded(model: Any, hooks: Hooks) -> Hooks:
@@ -158,7 +160,7 @@ def guarded(model: Any, hooks: Hooks) -> Hooks:
 
         return run
 
-    return [(name, guard(name, one) if name in why else one) for name, one in hooks]
+    return [(name, guard(name, function) if name in why else function) for name, function in hooks]
 
 
 def has_hooks_attached(model: Any) -> bool:
@@ -299,20 +301,21 @@ class NativeModel(HookedRootModule):
         Raises:
             CheckpointError: a name that only one of them has, or another shape.
         """
-        own = self.weights()
-        if set(own) != set(state):
+        parameters = self.weights()
+        if set(parameters) != set(state):
             raise CheckpointError(
-                f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
+                f"state dict holds {', '.join(sorted(state))}; "
+                f"expected {', '.join(sorted(parameters))}"
             )
         self._copy(state)
 
     def _copy(self, state: Mapping[str, Tensor]) -> None:
-        own = self.weights()
-        for name, value in own.items():
+        parameters = self.weights()
+        for name, value in parameters.items():
             if state[name].shape != value.shape:
                 raise CheckpointError(
                     f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
                 )
         with torch.no_grad():
-            for name, value in own.items():
+            for name, value in parameters.items():
                 value.copy_(state[name])

@@ -86,8 +86,8 @@ class _FinalNorm(_Hooks):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Norm before the unembedding; the identity where the model has none."""
-        own = {f"ln_final.{name}": weight for name, weight in self.named_parameters()}
-        return norm(own, "ln_final", "", self.config, x, no_hook)
+        weights = {f"ln_final.{name}": weight for name, weight in self.named_parameters()}
+        return norm(weights, "ln_final", "", self.config, x, no_hook)
 
 
 class _Unembed(_Hooks):
@@ -372,7 +372,7 @@ class HookedTransformer(NativeModel, WeightStacks):
                 vocabulary lacks.
         """
         texts = [text] if isinstance(text, str) else text
-        rows = [self._encode(one, prepend_bos) for one in texts]
+        rows = [self._encode(text, prepend_bos) for text in texts]
         if len({len(row) for row in rows}) > 1:
             lengths = ", ".join(str(len(row)) for row in rows)
             raise ParameterError(f"texts of {lengths} tokens; expected texts of one length")
@@ -451,14 +451,14 @@ class HookedTransformer(NativeModel, WeightStacks):
             CheckpointError: a parameter is missing, has another shape, or is one this model does
                 not have.
         """
-        own = self.weights()
-        for name, value in own.items():
+        parameters = self.weights()
+        for name, value in parameters.items():
             if name not in state:
                 raise CheckpointError(f"state dict lacks {name}, shape {tuple(value.shape)}")
         for name, value in state.items():
             buffer = name.endswith((".mask", ".IGNORE"))
             zero_bias = name.rpartition(".")[2].startswith("b") and not bool(torch.any(value))
-            if name not in own and not buffer and not zero_bias:
+            if name not in parameters and not buffer and not zero_bias:
                 raise CheckpointError(f"state dict has {name}, which this model has no place for")
         self._copy(state)
 

@@ -137,13 +137,13 @@ class Recorder:
         check_positions(LOGITS, positions, tokens.shape[1])
         parts = list[Tensor]()
         for part in slices(len(tokens), self.chunk):
-            own, at_once = tokens[part], max(1, self.chunk // max(1, len(tokens[part])))
+            rows, at_once = tokens[part], max(1, self.chunk // max(1, len(tokens[part])))
             where = positions if isinstance(positions, int) else positions[part]
-            found = [
-                forward_embedded(self.model, own, where, tables[some])
-                for some in slices(len(tables), at_once)
+            logits = [
+                forward_embedded(self.model, rows, where, tables[several])
+                for several in slices(len(tables), at_once)
             ]
-            parts.append(torch.cat(found))
+            parts.append(torch.cat(logits))
         return torch.cat(parts, 1)
 
     def record(
@@ -167,8 +167,8 @@ class Recorder:
             MechintError: an activation that is not finite.
         """
         parts: dict[str, list[Tensor]] = {name: [] for name in names}
-        for _, found in self.stream(tokens, names, positions, budget):
-            for name, value in found.items():
+        for _, chunk in self.stream(tokens, names, positions, budget):
+            for name, value in chunk.items():
                 parts[name].append(value)
         with plain_arithmetic(tokens.device):
             return {name: torch.cat(values) for name, values in parts.items()}
@@ -186,8 +186,10 @@ class Recorder:
         """
         size = self.chunk
         if budget is not None and positions is None:  # one example tells the bytes of each
-            one = sum(value.nbytes for value in self._forward(tokens[:1], names, None).values())
-            size = max(1, min(size, max(budget, LEAST_WORKING_BYTES) // max(one, 1)))
+            example_bytes = sum(
+                value.nbytes for value in self._forward(tokens[:1], names, None).values()
+            )
+            size = max(1, min(size, max(budget, LEAST_WORKING_BYTES) // max(example_bytes, 1)))
         for part in slices(len(tokens), size):
             yield part, self._forward(tokens[part], names, _of(positions, part))
 
@@ -199,36 +201,36 @@ class Recorder:
         if where is not None and not several and supports(self.model, hooked):
             check_positions(", ".join(names), where, tokens.shape[1])
             wanted = LOGITS in names
-            logits, found = forward_at(self.model, tokens, where, hooked, logits=wanted)
-            found |= {} if logits is None else {LOGITS: logits}
+            logits, activations = forward_at(self.model, tokens, where, hooked, logits=wanted)
+            activations |= {} if logits is None else {LOGITS: logits}
         else:
-            found = self._hooked_forward(tokens, names, where)
+            activations = self._hooked_forward(tokens, names, where)
         for name in names:
-            if name not in found:
+            if name not in activations:
                 raise ParameterError(
                     f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
                 )
             masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
-            if name != LOGITS and not masked and not all_finite(found[name]):
+            if name != LOGITS and not masked and not all_finite(activations[name]):
                 raise MechintError(f"activation {name} is not finite")
-        return {name: found[name] for name in names}
+        return {name: activations[name] for name in names}
 
     def _hooked_forward(
         self, tokens: Tensor, names: Collection[str], where: Positions
     ) -> dict[str, Tensor]:
         """Every position of every example, from which what is wanted is taken."""
-        found: dict[str, Tensor] = {}
+        activations: dict[str, Tensor] = {}
 
         def keep(name: str, tensor: Tensor, hook: Any) -> None:
             # a later in-place edit must not reach it
-            found[name] = select(name, tensor.detach(), where).clone()
+            activations[name] = select(name, tensor.detach(), where).clone()
 
         hooks = [(self.check(name), partial(keep, name)) for name in names if name != LOGITS]
         with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
             if LOGITS in names:
-                found[LOGITS] = select(LOGITS, logits, where)
-        return found
+                activations[LOGITS] = select(LOGITS, logits, where)
+        return activations
 
 
 def slices(n: int, size: int) -> Iterator[slice]:

@@ -38,7 +38,7 @@ class Pairs:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Pairs:
         every = (getattr(self, field.name) for field in fields(self))
-        members: list[Any] = [None if one is None else function(one) for one in every]
+        members: list[Any] = [None if member is None else function(member) for member in every]
         return Pairs(*members)
 
     def __getitem__(self, index: Any) -> Pairs:
@@ -52,7 +52,9 @@ class Pairs:
     def cat(cls, parts: list[Pairs]) -> Pairs:
         """All pairs of `parts`, one part after the other; all of them have lengths, or none."""
         every = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        members: list[Any] = [None if one[0] is None else torch.cat(one) for one in every]
+        members: list[Any] = [
+            None if several[0] is None else torch.cat(several) for several in every
+        ]
         return cls(*members)
 
     @property
@@ -64,8 +66,8 @@ class Pairs:
         """(pair,) bool: base and source are both among `inputs`."""
         known = {tuple(row) for row in inputs.tolist()}
         both = zip(self.base.tolist(), self.source.tolist(), strict=True)
-        found = [tuple(base) in known and tuple(source) in known for base, source in both]
-        return torch.tensor(found, dtype=torch.bool, device=self.base.device)
+        both_known = [tuple(base) in known and tuple(source) in known for base, source in both]
+        return torch.tensor(both_known, dtype=torch.bool, device=self.base.device)
 
     @property
     def examples(self) -> Int[Tensor, " pair"]:

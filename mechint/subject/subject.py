@@ -224,9 +224,11 @@ class Subject:
         shape = self.model_description
         # numbers that are not tokens are one input together
         n = 1 if self.data.tokens.is_floating_point() else self.data.tokens.shape[1]
-        one = n * (shape.width(n) + (shape.d_vocab_out or 0)) * self._weight.element_size()
+        example_bytes = (
+            n * (shape.width(n) + (shape.d_vocab_out or 0)) * self._weight.element_size()
+        )
         room = max(self.memory // 4, LEAST_WORKING_BYTES)
-        return max(1, min(self._max_chunk, room // max(one, 1)))
+        return max(1, min(self._max_chunk, room // max(example_bytes, 1)))
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -292,8 +294,8 @@ class Subject:
         name = self._provenance.get("path", type(self.model).__name__)
         words = f"{name} on {self.task.name}" if self.task else f"{name} without a task"
         if len(self.data) < len(self._all_examples):
-            some = f"{len(self.data)} of {counted(len(self._all_examples), 'example')}"
-            words += f", the {some} that have answer {self.answer}"
+            share = f"{len(self.data)} of {counted(len(self._all_examples), 'example')}"
+            words += f", the {share} that have answer {self.answer}"
         return words
 
     # --- answers ----------------------------------------------------------------------------------
@@ -365,8 +367,8 @@ class Subject:
         if not hooks:
             return self.activation(LOGITS, at, data)
         batch = self.data if data is None else data
-        found = self._recorder.logits(batch.tokens, hooks, self._positions(at, batch))
-        return self._rows(found, batch) if at == "answer" else found
+        logits = self._recorder.logits(batch.tokens, hooks, self._positions(at, batch))
+        return self._rows(logits, batch) if at == "answer" else logits
 
     def logits_embedded(
         self, tables: Float[Tensor, "table d_vocab d_model"]
@@ -406,12 +408,12 @@ class Subject:
     def _by_chunk(self, measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """(row, …) of a measure of logits and targets at the answer, not all held at once."""
         targets, parts = self.targets, self.stream([LOGITS], at="answer")
-        return torch.cat([measure(found[LOGITS], targets[rows]) for rows, found in parts])
+        return torch.cat([measure(chunk[LOGITS], targets[rows]) for rows, chunk in parts])
 
     def _finite_and_correct_by_chunk(self) -> Bool[Tensor, ""]:
         finite, correct, targets = True, list[Tensor](), self.targets
-        for rows, found in self.stream([LOGITS], at="answer"):
-            logits = found[LOGITS]
+        for rows, chunk in self.stream([LOGITS], at="answer"):
+            logits = chunk[LOGITS]
             finite &= not bool(logits.isnan().any() or (logits == float("inf")).any())
             if not targets.is_floating_point():
                 correct.append(self.correct(logits, targets[rows]))
@@ -442,24 +444,27 @@ class Subject:
             return None
         from mechint.subject.pairs import Pairs, differences
 
-        wrong, own = wrong[self.answer_examples], self.targets[:, :1]
+        wrong, right = wrong[self.answer_examples], self.targets[:, :1]
         if self.task.several < 2:
             logits = (self.logits() if logits is None else logits).double()
-            found = logits_of(self.task, logits, torch.cat((own, wrong), 1))
-            found = found[:, :1] - found[:, 1:]
+            margin_each = logits_of(self.task, logits, torch.cat((right, wrong), 1))
+            margin_each = margin_each[:, :1] - margin_each[:, 1:]
         elif logits is None:
             tokens, reads = self.data.tokens[self.answer_examples], self.answer_positions
-            parts = (Pairs(tokens, tokens, reads, reads, own, own, one[:, None]) for one in wrong.T)
+            parts = (
+                Pairs(tokens, tokens, reads, reads, right, right, wrong_class[:, None])
+                for wrong_class in wrong.T
+            )
             pairs = Pairs.cat([*parts])
             each = [
                 differences(self.model, self.task, pairs[start : start + self.chunk])[0]
                 for start in range(0, len(pairs), self.chunk)
             ]
-            found = -torch.cat(each).double().view(wrong.shape[1], -1).T
+            margin_each = -torch.cat(each).double().view(wrong.shape[1], -1).T
         else:
             raise NotApplicableError(f"{self.describe()}: answers of several tokens; ask heads")
-        margins = found.masked_fill(wrong == IGNORE, torch.inf).amin(-1)
-        return margins.where(margins.isfinite() & (own[:, 0] != IGNORE), torch.nan)
+        margins = margin_each.masked_fill(wrong == IGNORE, torch.inf).amin(-1)
+        return margins.where(margins.isfinite() & (right[:, 0] != IGNORE), torch.nan)
 
     def scores_by_pair(
         self, logits: Float[Tensor, "row d_vocab_out"] | None = None
@@ -473,7 +478,7 @@ class Subject:
             return *both, None
         margins = margins[~margins.isnan()]
         losses = torch.nn.functional.softplus(-margins)
-        right, lost = (float(one.double().mean()) for one in (margins > 0, losses))
+        right, lost = (float(values.double().mean()) for values in (margins > 0, losses))
         return dict.fromkeys(both[0], right), dict.fromkeys(both[1], lost), float(margins.mean())
 
     def accuracy(
@@ -566,8 +571,8 @@ class Subject:
         at = _checked_position(at)
         cache = self._current_cache() if data is None else BoundedCache(0)
         kept = {name: cache.find((name, at)) for name in names}
-        found = {name: value for name, value in kept.items() if value is not None}
-        missing = [name for name in kept if name not in found]
+        activations = {name: value for name, value in kept.items() if value is not None}
+        missing = [name for name in kept if name not in activations]
         if missing:
             batch = self.data if data is None else data
             where = self._positions(at, batch)
@@ -575,8 +580,8 @@ class Subject:
                 recorded = self._recorder.record(batch.tokens, missing, where, self.memory // 8)
             for name, value in recorded.items():
                 rows = self._rows(value, batch) if at == "answer" else value
-                found[name] = cache.put((name, at), rows)
-        return {name: found[name] for name in names}
+                activations[name] = cache.put((name, at), rows)
+        return {name: activations[name] for name in names}
 
     def stream(
         self, names: Sequence[str], at: At = None
@@ -590,17 +595,19 @@ class Subject:
         at, cache = _checked_position(at), self._current_cache()
         cached = all(cache.find((name, at)) is not None for name in names)
         if cached or (at is not None and self._fits(names, at)):
-            found = self.activations(names, at)
-            for part in slices(len(found[names[0]]), self.chunk):
-                yield part, {name: value[part] for name, value in found.items()}
+            activations = self.activations(names, at)
+            for part in slices(len(activations[names[0]]), self.chunk):
+                yield part, {name: value[part] for name, value in activations.items()}
             return
         tokens, where, start = self.data.tokens, self._positions(at, self.data), 0
         with self._naming_subject():
-            for part, found in self._recorder.stream(tokens, names, where, self.memory // 8):
+            for part, activations in self._recorder.stream(tokens, names, where, self.memory // 8):
                 if at == "answer":
-                    found = {name: self._rows(x, self.data, part) for name, x in found.items()}
-                stop = start + len(found[names[0]])
-                yield slice(start, stop), found
+                    activations = {
+                        name: self._rows(x, self.data, part) for name, x in activations.items()
+                    }
+                stop = start + len(activations[names[0]])
+                yield slice(start, stop), activations
                 start = stop
 
     def grid(self, activation: Shaped[Tensor, "example ..."]) -> Shaped[Tensor, " ..."]:
@@ -631,8 +638,8 @@ class Subject:
         """Return whether a quarter of the memory holds activations that are not cached."""
         if not self.memory or not len(self.data):
             return False
-        one = self.activations(names, at, self.data[:1])
-        return 4 * len(self.data) * sum(value.nbytes for value in one.values()) <= self.memory
+        first = self.activations(names, at, self.data[:1])
+        return 4 * len(self.data) * sum(value.nbytes for value in first.values()) <= self.memory
 
     def _positions(self, at: At, data: Batch) -> Positions:
         """`at` as the recorder takes it: (example,), or (example, answer) for all answers."""
@@ -891,9 +898,13 @@ def _examples(task: Task | None, n: int, seed: int) -> Batch:
 
 def check_subjects(probe: str, *given: object) -> None:
     """ParameterError where `probe` was given a path, a model or a checkpoint for a subject."""
-    for one in given:
-        if not isinstance(one, Subject):
-            got = repr(str(one)) if isinstance(one, str | PurePath) else type(one).__name__
+    for subject in given:
+        if not isinstance(subject, Subject):
+            got = (
+                repr(str(subject))
+                if isinstance(subject, str | PurePath)
+                else type(subject).__name__
+            )
             raise ParameterError(
                 f"probe {probe}: got {got}; expected a Subject: mechint.load(path) opens a "
                 "checkpoint as one, mechint.Subject(model, task) makes one of a model; a run's "

@@ -277,8 +277,8 @@ class Task(Settings, abc.ABC):
         rows = [row for row in every if any(value >= 0 for value in row)]
         shown = [
             [
-                (one.name, one.class_names[v])
-                for one, v in zip(self.outputs, row, strict=True)
+                (output.name, output.class_names[v])
+                for output, v in zip(self.outputs, row, strict=True)
                 if v >= 0
             ]
             for row in rows
@@ -468,9 +468,9 @@ def answer_scores(
     """
     columns: list[Tensor] = []
     for output, part in enumerate(task.output_slices.values()):
-        own, wanted = logits[..., part].double(), targets[:, output, None]
-        loss = own.logsumexp(-1) - logits_of(task, own, wanted)[..., 0]
-        right = (own.argmax(-1)[..., None] == task.alternatives(wanted[:, 0])).any(-1)
+        own_logits, wanted = logits[..., part].double(), targets[:, output, None]
+        loss = own_logits.logsumexp(-1) - logits_of(task, own_logits, wanted)[..., 0]
+        right = (own_logits.argmax(-1)[..., None] == task.alternatives(wanted[:, 0])).any(-1)
         score = torch.stack((right.double(), loss), -1)
         columns.append(score.masked_fill(wanted == IGNORE, math.nan))
     return torch.stack(columns, -2)
@@ -484,8 +484,8 @@ def logits_of(
     """Logits of classes: of one with `alternatives`, and of ANY, the logsumexp of theirs."""
     columns = task.alternatives(classes.clamp_min(0))
     index = columns.clamp_min(0).flatten(1)
-    found = logits.gather(-1, index.expand(*logits.shape[:-1], -1))
-    found = found.view(*found.shape[:-1], *columns.shape[1:])
-    found = found.masked_fill(columns == IGNORE, -math.inf).logsumexp(-1)
+    chosen = logits.gather(-1, index.expand(*logits.shape[:-1], -1))
+    chosen = chosen.view(*chosen.shape[:-1], *columns.shape[1:])
+    chosen = chosen.masked_fill(columns == IGNORE, -math.inf).logsumexp(-1)
     every = classes == ANY
-    return torch.where(every, logits.logsumexp(-1, keepdim=True), found) if every.any() else found
+    return torch.where(every, logits.logsumexp(-1, keepdim=True), chosen) if every.any() else chosen

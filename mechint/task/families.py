@@ -239,7 +239,7 @@ class FunctionTask(FiniteTask):
 
     def _answer(self, tokens: Tensor, *values: Tensor) -> Int[Tensor, " batch"]:
         """The answers to operands (batch,), or to rows of tokens."""
-        rows = zip(*(one.tolist() for one in values or tokens.unbind(1)), strict=True)
+        rows = zip(*(column.tolist() for column in values or tokens.unbind(1)), strict=True)
         return tokens.new_tensor([self._answers[row] for row in rows])
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
@@ -281,13 +281,13 @@ def function_task(
 ) -> FunctionTask:
     """The task of `Task.of`."""
     given: list[Any] = list(inputs)
-    sizes = tuple(given) if all(isinstance(one, int) for one in given) else ()
+    sizes = tuple(given) if all(isinstance(size, int) for size in given) else ()
     if not given or min(sizes, default=1) < 1:
         raise ParameterError(f"Task.of: inputs={inputs!r}: expected sizes, or rows of tokens")
     check_fits(name, math.prod(sizes) if sizes else len(given), 1 + len(sizes or given[0]), 1)
     rows = tuple(itertools.product(*map(range, sizes)) if sizes else map(tuple, given))
-    values: list[Any] = [one for row in rows for one in row]
-    whole = all(isinstance(one, int) and one >= 0 for one in values)
+    values: list[Any] = [value for row in rows for value in row]
+    whole = all(isinstance(value, int) and value >= 0 for value in values)
     if not whole or len({len(row) for row in rows}) > 1 or len(set(rows)) < len(rows):
         raise ParameterError("Task.of: inputs: expected distinct rows of tokens, of one length")
     right = list[int]()
@@ -310,7 +310,7 @@ def function_task(
         ("labels", str, setting("true", SHUFFLED, choices=("true", "shuffled"))),
         ("label_seed", int, setting(0, "seed of the shuffle", low=0, high=MAX_SEED)),
     ]
-    told = {
+    namespace = {
         "__module__": answer.__module__,
         "__doc__": inspect.getdoc(answer) or "Inputs that a function answers.",
         "name": name,
@@ -324,7 +324,7 @@ def function_task(
         "outputs": (Output("answer", n, group),),
     }
     return dataclasses.make_dataclass(
-        "FunctionTask", fields, bases=(FunctionTask,), namespace=told, frozen=True
+        "FunctionTask", fields, bases=(FunctionTask,), namespace=namespace, frozen=True
     )()
 
 
@@ -339,6 +339,10 @@ def operand_names(function: Callable[..., Any], n: int) -> tuple[str, ...]:
     """
     names = list[str]()
     with contextlib.suppress(ValueError):  # of a function without a signature, such as max
-        found = inspect.signature(function).parameters.values()
-        names = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD][:n]
+        arguments = inspect.signature(function).parameters.values()
+        names = [
+            argument.name
+            for argument in arguments
+            if argument.kind is argument.POSITIONAL_OR_KEYWORD
+        ][:n]
     return tuple(names if len(names) == n else (f"x{i}" for i in range(n)))

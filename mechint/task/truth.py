@@ -222,15 +222,15 @@ class Program:
 
     def needed(self, names: Iterable[str], given: Iterable[str] = ()) -> set[str]:
         """The variables on which `names` depend, with themselves, once `given` are set."""
-        found: set[str] = set()
+        needed: set[str] = set()
         pending = list(names)
         while pending:
             name = pending.pop()
             self._known(name)
-            if name not in found:
-                found.add(name)
+            if name not in needed:
+                needed.add(name)
                 pending += () if name in given else self.variables[name].parents
-        return found
+        return needed
 
     def depends(self, name: str, others: Iterable[str]) -> bool:
         """Return whether the variable `name` is one of `others`, or computed from one."""
@@ -248,10 +248,12 @@ class Program:
     @cached_property
     def _ancestors(self) -> dict[str, set[str]]:
         """Step → the names it depends on, its own included."""
-        found: dict[str, set[str]] = {}
+        ancestors: dict[str, set[str]] = {}
         for step in self.steps:
-            found[step.name] = {step.name}.union(*(found[parent] for parent in step.parents))
-        return found
+            ancestors[step.name] = {step.name}.union(
+                *(ancestors[parent] for parent in step.parents)
+            )
+        return ancestors
 
     def _known(self, name: str) -> None:
         if name not in self.variables:
@@ -355,8 +357,8 @@ def fitting(pairs: Counterfactuals, relation: Relation, answer: int) -> Bool[Ten
 def changed(labels: Int[Tensor, "n pos output"], base: Batch, answer: int) -> Bool[Tensor, " n"]:
     """(n,) whether the label at the answer differs from the base's own target, in any output."""
     positions, targets = base.answers.at(answer)
-    own = labels[torch.arange(len(labels), device=labels.device), positions.clamp_min(0)]
-    return ((own != targets) & (own != IGNORE) & (targets != IGNORE)).any(1)
+    at_answer = labels[torch.arange(len(labels), device=labels.device), positions.clamp_min(0)]
+    return ((at_answer != targets) & (at_answer != IGNORE) & (targets != IGNORE)).any(1)
 
 
 def draw_pairs(
@@ -384,10 +386,10 @@ def draw_pairs(
         if have == n:
             return Counterfactuals(
                 variable,
-                Batch.cat([one.base for one in kept]),
-                Batch.cat([one.source for one in kept]),
-                torch.cat([one.labels for one in kept]),
-                torch.cat([one.values for one in kept]),
+                Batch.cat([pairs.base for pairs in kept]),
+                Batch.cat([pairs.source for pairs in kept]),
+                torch.cat([pairs.labels for pairs in kept]),
+                torch.cat([pairs.values for pairs in kept]),
             )
         if part == 1 and not have:  # what two rounds do not show at all is not there
             break

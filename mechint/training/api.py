@@ -94,10 +94,10 @@ def read_start(
     """
     from mechint.checkpoints import load_checkpoint
 
-    found = load_checkpoint(path)
-    if not isinstance(found.config, ModelConfig) or task.model_kind != "transformer":
+    source = load_checkpoint(path)
+    if not isinstance(source.config, ModelConfig) or task.model_kind != "transformer":
         raise ParameterError(f"{path}: to start from a file takes a transformer and its task")
-    there, wanted = found.config.to_dict(), _model(task, {}).to_dict()
+    there, wanted = source.config.to_dict(), _model(task, {}).to_dict()
     asked = model.to_dict() if isinstance(model, Settings) else to_jsonable(dict(model or {}))
     asked |= {name: wanted[name] for name in ("d_vocab", "d_vocab_out", "n_ctx", "output_sizes")}
     for name, value in asked.items():
@@ -106,9 +106,9 @@ def read_start(
                 f"{path}: {name} is {there.get(name)!r}, and {task.name} is to be trained with "
                 f"{value!r}; weights keep their architecture"
             )
-    state = found.model.state_dict()
-    weights = {name: state[name].detach().cpu() for name in parameter_shapes(found.config)}
-    return Start(digest_of(found.path), weights), found.config
+    state = source.model.state_dict()
+    weights = {name: state[name].detach().cpu() for name in parameter_shapes(source.config)}
+    return Start(digest_of(source.path), weights), source.config
 
 
 def _over(known: Mapping[str, Any], given: Any) -> Any:
@@ -241,7 +241,7 @@ def train_many(
         SIGTERM, once what has a directory can be resumed.
     """
     target = find_device(device)
-    runs = [Run(one) for one in specs]
+    runs = [Run(spec) for spec in specs]
     places = [os.path.realpath(run.path) for run in runs if run.path is not None]
     if len(set(places)) < len(places):
         raise ParameterError("train: two runs have the same directory; expected one each")

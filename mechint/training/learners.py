@@ -176,13 +176,13 @@ class TokenLearner(Learner):
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):
-            own = evaluation_seed(task, seed)
-            key = (type(task), str(task.to_dict()), own)
+            split_seed = evaluation_seed(task, seed)
+            key = (type(task), str(task.to_dict()), split_seed)
             if key not in shared:
                 shared[key] = (
-                    task.examples()[task.split(own)[split]]
+                    task.examples()[task.split(split_seed)[split]]
                     if isinstance(task, FiniteTask)
-                    else task.sample(n, own, split)
+                    else task.sample(n, split_seed, split)
                 )
             batches.append(shared[key])
         return batches
@@ -253,12 +253,12 @@ class TokenLearner(Learner):
         for model, (task, seed) in enumerate(zip(self.tasks, seeds, strict=True)):
             key = (type(task), str(task.to_dict()), evaluation_seed(task, seed))
             members.setdefault(key, []).append(model)
-        for (_, _, seed), some in members.items():
-            theirs = {name: value[some] for name, value in weights.items()}
-            scores = self.tasks[some[0]].score(partial(self.predict, theirs), "test", seed, n)
+        for (_, _, seed), models in members.items():
+            theirs = {name: value[models] for name, value in weights.items()}
+            scores = self.tasks[models[0]].score(partial(self.predict, theirs), "test", seed, n)
             for name, values in scores.items():
                 column = f"test.greedy.{name}" if name.startswith("accuracy") else f"test.{name}"
-                for model, value in zip(some, values, strict=True):
+                for model, value in zip(models, values, strict=True):
                     rows[model][column] = float(value)
 
     @torch.no_grad()
@@ -284,8 +284,8 @@ class TokenLearner(Learner):
         prepared = Prepared.of(Batch(tokens, marks, None, lengths).to(self.device), self.configs[0])
         logits = Forward(weights, self.configs[0]).logits(prepared.layout).cpu()
         nth = (wanted.flatten(1).cumsum(1) - 1).clamp_min(0)  # of a model's reads, in order
-        found = logits.gather(1, nth[..., None].expand(-1, -1, logits.shape[-1]))
-        return found.view(*positions.shape, -1)
+        at_reads = logits.gather(1, nth[..., None].expand(-1, -1, logits.shape[-1]))
+        return at_reads.view(*positions.shape, -1)
 
 
 # --- students of regressions ----------------------------------------------------------------------
@@ -325,9 +325,9 @@ class RegressionLearner(Learner):
         placed = {id(batch): batch.to(self.device) for batch in batches}  # what is shared stays so
         placed = {  # numbers as precise as the weights
             key: dataclasses.replace(
-                one, tokens=one.tokens.to(self.dtype), targets=one.targets.to(self.dtype)
+                batch, tokens=batch.tokens.to(self.dtype), targets=batch.targets.to(self.dtype)
             )
-            for key, one in placed.items()
+            for key, batch in placed.items()
         }
         return stack([placed[id(batch)] for batch in batches])
 

@@ -127,7 +127,7 @@ class Optimizer:
         """One update from the gradients in `parameters.grad`; these are spent."""
         config, state = self.configs[0], self.state
         values, grad = self.parameters.values, self.parameters.grad
-        rates = [learning_rate(own, self.steps) for own in self.configs]
+        rates = [learning_rate(config_of_model, self.steps) for config_of_model in self.configs]
         rate, decay = self._column(rates), self.decay
         self.steps += 1
         if config.orthogonal_grad:
@@ -161,7 +161,7 @@ class Optimizer:
         (beta1, beta2), eps = self.configs[0].betas, self.configs[0].eps
         count = torch.tensor(float(self.steps), device=values.device)
         for rate in dict.fromkeys(rates):
-            models = [model for model, own in enumerate(rates) if own == rate]
+            models = [model for model, its_rate in enumerate(rates) if its_rate == rate]
             numbers = [
                 [each[model] for model in models]
                 for each in (values, grad, state["mean"], state["square"])
@@ -186,7 +186,9 @@ class Optimizer:
             self.parameters.grad,
             self.state["momentum"],
         )
-        rate = self._column(learning_rate(_for_muon(own), self.steps - 1) for own in self.configs)
+        rate = self._column(
+            learning_rate(_for_muon(config), self.steps - 1) for config in self.configs
+        )
         mu = self.configs[0].muon_momentum
         nesterov = grad + mu * momentum.mul_(mu).add_(grad)
         moved = {}

@@ -73,9 +73,10 @@ def train_part(
                 locks.enter_context(run.directory.lock())
         kept = len(directories) == len(runs)
         if kept and all(os.path.lexists(directory.config_file) for directory in directories):
-            ensemble = identifier([one.asked_for() for one in directories])  # as it was begun
+            # as it was begun
+            ensemble = identifier([directory.asked_for() for directory in directories])
         state = _restore(runs, directories, ensemble, resume) if kept else None
-        known = state["runs"] if state else [one.status() for one in directories]
+        known = state["runs"] if state else [directory.status() for directory in directories]
         left = [run for run in runs if run.status not in DONE]
         commit = _committer(runs, directories, ensemble, threads) if kept else None
         trained = Ensemble(left, device, progress, state, commit) if left else None

@@ -153,23 +153,23 @@ class RunDirectory:
         size = 0 if known is None else known["metrics_bytes"]
         if self.metrics_file.exists() and self.metrics_file.stat().st_size > size:
             os.truncate(self.metrics_file, size)
-        made, changed = {**manifest(), "ensemble": dict(ensemble)}, list[str]()
-        made |= {} if spec.start is None else {"start": spec.start.digest}
-        made["files"] = task_files(spec.to_dict())
-        made["sources"] = loaded_sources(type(spec.task).__module__)
+        content, changed = {**manifest(), "ensemble": dict(ensemble)}, list[str]()
+        content |= {} if spec.start is None else {"start": spec.start.digest}
+        content["files"] = task_files(spec.to_dict())
+        content["sources"] = loaded_sources(type(spec.task).__module__)
         there = None if known is None else read_manifest(self.manifest_file)
         if known is not None and there is not None:
             if not goes_on:
                 return []
-            compared = [name for name in made if name in there and name not in UNCOMPARED]
-            changed = [name for name in compared if made[name] != there[name]]
-            changed += ["sources"] * bool(changed_files(self.path, made["sources"]))
+            compared = [name for name in content if name in there and name not in UNCOMPARED]
+            changed = [name for name in compared if content[name] != there[name]]
+            changed += ["sources"] * bool(changed_files(self.path, content["sources"]))
             before = there.get("before", [])
             if changed:
                 was = {name: there[name] for name in changed}
                 before = [*before, {"until_step": known["step"], **was}]
-            made |= {"before": before} if before else {}
-        self._write(self.manifest_file, made)
+            content |= {"before": before} if before else {}
+        self._write(self.manifest_file, content)
         return changed
 
     def withdraw(self) -> None:
@@ -290,7 +290,7 @@ def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
             a, b = a["parameters"], b["parameters"]
         if a != b and isinstance(a, dict):
             name = next(n for n in {**a, **b} if (n in a, a.get(n)) != (n in b, b.get(n)))
-            said = [repr(one[name]) if name in one else "not set" for one in (a, b)]
+            said = [repr(config[name]) if name in config else "not set" for config in (a, b)]
             return f"{part}.{name} is {said[0]} there, {said[1]} here"
     return "other settings"
 
@@ -392,7 +392,7 @@ def _version(name: str) -> str:
 def _commit() -> str | None:
     """The git commit of this code; None where it is not a checkout."""
     try:
-        found = subprocess.run(
+        git = subprocess.run(
             ["git", "rev-parse", "HEAD"],
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -401,13 +401,13 @@ def _commit() -> str | None:
         )
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return git.stdout.strip() or None
 
 
 def read_manifest(file: Path) -> dict[str, Any] | None:
     """The content of manifest.json; None where it is missing or damaged."""
     try:
-        made = read_json(file)
+        content = read_json(file)
     except RunError:
         return None
-    return made if isinstance(made, dict) else None
+    return content if isinstance(content, dict) else None

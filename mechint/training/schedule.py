@@ -34,7 +34,7 @@ class ProgressShares:
     """
 
     def __init__(self, work: Sequence[float], report: Callable[[Progress], None] | None) -> None:
-        self.work, self.report = [max(1, one) for one in work], report
+        self.work, self.report = [max(1, cost) for cost in work], report
         self.done = [0.0] * len(work)
 
     def of(self, part: int, now: Progress) -> None:

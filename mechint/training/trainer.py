@@ -310,7 +310,7 @@ def dropout(
 
     The mask of a model is the one that it would draw alone.
     """
-    mask = torch.stack([_draw_mask(1 - rate, tensor[0], own) for own in generators])
+    mask = torch.stack([_draw_mask(1 - rate, tensor[0], generator) for generator in generators])
     return tensor * mask.to(tensor.dtype).div_(1 - rate)
 
 

@@ -339,9 +339,9 @@ class Corpus(GeneratedTask):
         """
         if self.inject is None:
             return super().controls
-        own = self.inject_parameters or {}
+        parameters = self.inject_parameters or {}
         inner = [
-            Control(c.name, c.description, {"inject_parameters": {**own, **c.parameters}})
+            Control(c.name, c.description, {"inject_parameters": {**parameters, **c.parameters}})
             for c in self.injected_task.controls
             if not c.untrained
         ]
@@ -357,7 +357,7 @@ class Corpus(GeneratedTask):
         if self.inject is None:
             return {}
         inner = self.injected_task.variables.items()
-        return {name: self.injection.variable(own) for name, own in inner}
+        return {name: self.injection.variable(variable) for name, variable in inner}
 
     def run(
         self, tokens: Int[Tensor, "batch pos"], given: Given | None = None
@@ -372,8 +372,8 @@ class Corpus(GeneratedTask):
     ) -> Int[Tensor, "batch pos output"]:
         if self.inject is None:
             return super().targets(tokens, given)
-        own = self.injected_task.targets(self.injection.own_tokens(tokens), given)
-        return self.injection.targets(own)
+        injected = self.injected_task.targets(self.injection.own_tokens(tokens), given)
+        return self.injection.targets(injected)
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """Prompts of the injected task; texts where none is injected."""

@@ -37,11 +37,11 @@ class Bracket:
 
     def at(self, path: Path) -> int | Bracket:
         """The value or bracket at `path`."""
-        found: int | Bracket = self
+        node: int | Bracket = self
         for slot in path:
-            assert isinstance(found, Bracket), path
-            found = found.operands[slot]
-        return found
+            assert isinstance(node, Bracket), path
+            node = node.operands[slot]
+        return node
 
     def put(self, path: Path, new: int | Bracket) -> Bracket:
         """The tree with `new` at `path`, which is not () unless `new` is a bracket."""
@@ -277,7 +277,9 @@ class Notation:
         while steps[-1] not in self.values:
             *_, last = re.finditer(r"\((.)([^()]*)\)", steps[-1])
             operation = list(self.algebra.operations.values())[self.symbols.index(last[1])]
-            value = self.values[operation.compute([self.values.index(one) for one in last[2]])]
+            value = self.values[
+                operation.compute([self.values.index(character) for character in last[2]])
+            ]
             steps.append(steps[-1][: last.start()] + value + steps[-1][last.end() :])
         return steps
 

@@ -373,8 +373,8 @@ class ListOps(ExpressionTask, GeneratedTask):
         scores = {"accuracy": self.accuracy(predict, self.sample(n, seed, split))}
         for name in self.drawn if len(self.drawn) > 1 else ():
             generator = rng("score", self.name, split, seed, name)
-            some = self.expressions(max(1, n // len(self.drawn)), split, generator, name)
-            scores[f"accuracy.{name}"] = self.accuracy(predict, some)
+            batch = self.expressions(max(1, n // len(self.drawn)), split, generator, name)
+            scores[f"accuracy.{name}"] = self.accuracy(predict, batch)
         return scores
 
     @cached_property

@@ -165,12 +165,12 @@ class ExpressionTask(Task):
             self.notation.write([prompt, *steps[1:]], self.chain_of_thought)
             for prompt, steps in zip(prompts, solved, strict=True)
         ]
-        own, new = self.batch_of(tokens), self.batch_of(self.written(texts).to(tokens.device))
-        assert own.lengths is not None and new.lengths is not None
-        aligned = own.lengths == new.lengths
-        targets = torch.where(aligned[:, None, None], new.targets, own.targets)
+        before, new = self.batch_of(tokens), self.batch_of(self.written(texts).to(tokens.device))
+        assert before.lengths is not None and new.lengths is not None
+        aligned = before.lengths == new.lengths
+        targets = torch.where(aligned[:, None, None], new.targets, before.targets)
         for row in (~aligned).nonzero().flatten().tolist():
-            here, there = (int(batch[row : row + 1].answers.at(0)[0]) for batch in (own, new))
+            here, there = (int(batch[row : row + 1].answers.at(0)[0]) for batch in (before, new))
             targets[row, here:] = IGNORE
             width = self.n_ctx - max(here, there)
             targets[row, here : here + width] = new.targets[row, there : there + width]
@@ -205,12 +205,12 @@ class ExpressionTask(Task):
                 tree = tree.put(path, number)
         steps = solve(self.notation.algebra, tree, fixed)
         values = {step.path: step.value for step in steps}
-        found = {"operation": self._operations.index(tree.operation)}
+        by_name = {"operation": self._operations.index(tree.operation)}
         for name in self._names:
             path = self._path(name, tree)
             operand = tree.at(path)
-            found[name] = values[path] if isinstance(operand, Bracket) else operand
-        return self.notation.texts(tree, steps), found
+            by_name[name] = values[path] if isinstance(operand, Bracket) else operand
+        return self.notation.texts(tree, steps), by_name
 
     @property
     def _names(self) -> list[str]:

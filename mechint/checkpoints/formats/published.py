@@ -208,13 +208,13 @@ class Stated:
         Raises:
             CheckpointError: it is not one of `ACTIVATIONS`.
         """
-        found = self.ours(ACTIVATIONS, *names, default="relu")
-        if found is UNKNOWN:
+        name = self.ours(ACTIVATIONS, *names, default="relu")
+        if name is UNKNOWN:
             raise CheckpointError(
                 f"{self.path}: act_fn={self.get(*names)!r} is not served; expected one of "
                 f"{', '.join(ACTIVATIONS)}"
             )
-        return found
+        return name
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -523,10 +523,10 @@ def _of_group(stated: Stated, parsed: ParsedCheckpoint) -> ParsedCheckpoint:
             parameters["table"], assumed["task"] = _answered(parameters["group"], parsed)
     else:
         return parsed
-    found = _with_task(parsed, name, parameters, assumed)
-    if found.task is None:
+    with_group = _with_task(parsed, name, parameters, assumed)
+    if with_group.task is None:
         return replace(parsed, assumed={**parsed.assumed, **assumed})
-    return replace(found, split=split, seed=None if split is None else split.seed)
+    return replace(with_group, split=split, seed=None if split is None else split.seed)
 
 
 def _answered(group: str, parsed: ParsedCheckpoint) -> tuple[Any, Assumption]:
@@ -606,15 +606,15 @@ def _choose(
     path: Path, stated: Any, fitting: Mapping[str, ParsedCheckpoint]
 ) -> tuple[str, str, bool]:
     """The best reading; why, in words ("" of what is stated); and whether that decides."""
-    beside = {value: _beside_stated_losses(path, found) for value, found in fitting.items()}
-    losses = {value: held for value, held in beside.items() if held is not None}
+    beside = {value: _beside_stated_losses(path, parsed) for value, parsed in fitting.items()}
+    losses = {value: distances for value, distances in beside.items() if distances is not None}
     least = min([SAME_LOSS, *(apart for _, apart, _ in losses.values())])
     near = [value for value, (_, apart, _) in losses.items() if apart == least]
     near = [value for value in near if len(near) == 1 or losses[value][2] < WHOLE] or near
     if len(near) == 1:
         shown = ", ".join(f"{ours:.3g} as {value}" for value, (ours, *_) in losses.items())
         return near[0], f"the losses that the file states are those of it: {shown}", True
-    scores = {value: _accuracy(path, found) for value, found in fitting.items()}
+    scores = {value: _accuracy(path, parsed) for value, parsed in fitting.items()}
     best = max(scores, key=lambda value: scores[value])
     if stated in scores and scores[stated] >= min(ANSWERED, scores[best] - AS_GOOD):
         return stated, "", True
@@ -630,7 +630,7 @@ def _beside_stated_losses(
     examples are of which it is their mean. None where the file states none.
     """
     stated = [parsed.metrics.get(name) for name in ("train_loss", "test_loss")]
-    train, test = (one if isinstance(one, float) else 0.0 for one in stated)
+    train, test = (loss if isinstance(loss, float) else 0.0 for loss in stated)
     subject = _subject(path, parsed) if min(train, test) > 0 else None
     if subject is None:
         return None

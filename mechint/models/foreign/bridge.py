@@ -96,10 +96,10 @@ def differing(known: Known, run: Callable[[Tensor], Tensor]) -> str | None:
     """In words, by how much the logits of `run` are not the known ones; None where they are."""
     for tokens, logits in known:
         with torch.no_grad():
-            found = run(tokens)
-        if found.shape != logits.shape:
-            return f"its logits are of shape {tuple(found.shape)}, not {tuple(logits.shape)}"
-        off, spread = (found - logits).abs().max().item(), (logits.max() - logits.min()).item()
+            its_logits = run(tokens)
+        if its_logits.shape != logits.shape:
+            return f"its logits are of shape {tuple(its_logits.shape)}, not {tuple(logits.shape)}"
+        off, spread = (its_logits - logits).abs().max().item(), (logits.max() - logits.min()).item()
         if not off <= SAME * spread:
             return (
                 f"its logits of {tokens.shape[1]} tokens are {off:.2g} from the model's own, whose "
@@ -144,9 +144,9 @@ def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise CheckpointError(f"{path}: its weights lack {missing[0]}{more}")
     base = f"{model.base_model_prefix}."  # which the file of a model without a head leaves out
-    names = [name for own in model.state_dict() for name in (own, own.removeprefix(base))]
-    own = [match for name in names if (match := LAYER.match(name))]
-    stacks, layers = {match[1] for match in own}, {match[0] for match in own}
+    names = [name for key in model.state_dict() for name in (key, key.removeprefix(base))]
+    matches = [match for name in names if (match := LAYER.match(name))]
+    stacks, layers = {match[1] for match in matches}, {match[0] for match in matches}
     modules = {name.rpartition(".")[0] for name in names}
     for name in sorted(report["unexpected_keys"]):
         module, _, kind = name.rpartition(".")
@@ -213,11 +213,12 @@ def _bridge_to(model: Any, name: str, tokenizer: Any, known: Known = ()) -> Any:
         raise CheckpointError(
             f"{name}: TransformerLens's bridge does not compute this {kind}: {said}"
         )
-    own = bridge.tokenizer
-    if own is not None and (own.pad_token_id or 0) >= bridge.cfg.d_vocab:
-        own.pad_token = own.convert_ids_to_tokens(0)  # TransformerLens adds one that has no weights
-    if own is not None:
-        bridge.cfg.default_prepend_bos = bool(opening_of(own))
+    reader = bridge.tokenizer
+    if reader is not None and (reader.pad_token_id or 0) >= bridge.cfg.d_vocab:
+        # TransformerLens adds one that has no weights
+        reader.pad_token = reader.convert_ids_to_tokens(0)
+    if reader is not None:
+        bridge.cfg.default_prepend_bos = bool(opening_of(reader))
     _cut_at_the_heads(bridge)
     return bridge
 
@@ -294,13 +295,13 @@ def hook_names(model: Any) -> frozenset[str]:
 
 def _shapes(model: Any, tokens: Int[Tensor, "batch pos"]) -> dict[str, torch.Size]:
     """Hook → the shape of what it gives in a forward on `tokens`; () of what is no tensor."""
-    found: dict[int, torch.Size] = {}
+    shapes: dict[int, torch.Size] = {}
     points = model.hook_dict
 
     def keep(point: Any, _: Any, activation: Any) -> None:
         cut = point.hook_conversion
         shown = activation if cut is None else cut.convert(activation)
-        found[id(point)] = shown.shape if isinstance(shown, Tensor) else torch.Size()
+        shapes[id(point)] = shown.shape if isinstance(shown, Tensor) else torch.Size()
 
     handles = [point.register_forward_hook(keep) for point in set(points.values())]
     try:
@@ -309,7 +310,7 @@ def _shapes(model: Any, tokens: Int[Tensor, "batch pos"]) -> dict[str, torch.Siz
     finally:
         for handle in handles:
             handle.remove()
-    return {name: found[id(point)] for name, point in points.items() if id(point) in found}
+    return {name: shapes[id(point)] for name, point in points.items() if id(point) in shapes}
 
 
 def two_tokens(model: Any) -> Int[Tensor, "1 2"]:
@@ -373,14 +374,14 @@ def _find(model: Any) -> dict[str, str]:
             except Exception:  # nor by kind: none of these can be edited
                 shown |= alike
     unreached = {id(points[name]) for name in shown}
-    found = {name: ONLY_SHOWN for name in fired if id(points[name]) in unreached}
+    unedited = {name: ONLY_SHOWN for name in fired if id(points[name]) in unreached}
     # of its own it has none: it stands for the input of the norm or of the MLP that reads it
     beside = {
         name: BESIDE_THE_STREAM
         for name in fired
         if name.endswith(".hook_resid_mid") and str(points[name].name).endswith(".hook_in")
     }
-    return beside | found
+    return beside | unedited
 
 
 def _unreached(model: Any, names: set[str]) -> set[str]:

@@ -53,15 +53,15 @@ class NormedCache(ActivationCache):
         normed = super().apply_ln_to_stack(
             residual_stack, layer, mlp_input, recompute_ln=recompute_ln, **given
         )
-        found = None if final and recompute_ln else self._norm(layer, mlp_input)
-        if found is None:
+        norm = None if final and recompute_ln else self._norm(layer, mlp_input)
+        if norm is None:
             return normed
-        place, weight, bias = found
+        place, weight, bias = norm
         normed = normed * weight
         if bias is None:
             return normed
         positions, examples = (
-            one if isinstance(one, Slice) else Slice(one) for one in (pos_slice, batch_slice)
+            part if isinstance(part, Slice) else Slice(part) for part in (pos_slice, batch_slice)
         )
         stack = examples.apply(residual_stack, dim=1) if has_batch_dim else residual_stack
         whole = positions.apply(self[place], dim=-2)
@@ -75,12 +75,12 @@ class NormedCache(ActivationCache):
         """Return the residual stream before every block; with `apply_ln`, through one norm."""
         final = layer is None or layer in (-1, self.model.cfg.n_layers)
         mlp_input = bool(more.get("mlp_input", False))
-        found = self._norm(layer, mlp_input) if apply_ln and not final else None
-        if found is None:
+        norm = self._norm(layer, mlp_input) if apply_ln and not final else None
+        if norm is None:
             return super().accumulated_resid(layer, incl_mid, apply_ln, **more)
         with_labels = bool(more.pop("return_labels", False))
         stack, labels = super().accumulated_resid(layer, incl_mid, return_labels=True, **more)
-        _, weight, bias = found
+        _, weight, bias = norm
         normed = super().apply_ln_to_stack(
             stack, layer, mlp_input, more.get("pos_slice"), has_batch_dim=self.has_batch_dim
         )
@@ -97,8 +97,8 @@ class NormedCache(ActivationCache):
 
     def _projected(self, make: Any, *args: Any, **more: Any) -> Any:
         onto = more.pop("project_output_onto", None) if more.get("apply_ln") else None
-        found = make(*args, **more)
+        projected = make(*args, **more)
         if onto is None:
-            return found
-        stack, *labels = found if isinstance(found, tuple) else (found,)
+            return projected
+        stack, *labels = projected if isinstance(projected, tuple) else (projected,)
         return (stack @ onto, *labels) if labels else stack @ onto

@@ -175,21 +175,21 @@ class WrappedModule(HookedRootModule):
                 "that the module is no function of its input; where it is F.dropout(x, p), write "
                 "F.dropout(x, p, self.training)"
             )
-        found = sizes_of(kept) | {"d_vocab_out": ("logits", logits.shape[-1])}
-        for size, (name, here) in found.items():
+        sizes = sizes_of(kept) | {"d_vocab_out": ("logits", logits.shape[-1])}
+        for size, (name, here) in sizes.items():
             if self.sizes.get(size, here) != here:
                 raise ParameterError(
                     f"wrap: {name} shows {size}={here}, and wrap was given "
                     f"{size}={self.sizes[size]}; give {size}={here}, or hook another submodule"
                 )
-        self._learned, self.checked = {size: here for size, (_, here) in found.items()}, True
+        self._learned, self.checked = {size: here for size, (_, here) in sizes.items()}, True
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """EDIT_WEIGHTS; REINITIALIZE with `make`; HEAD_WEIGHTS with all four weights."""
-        made = {Capability.REINITIALIZE} if self.make is not None else set()
+        drawn = {Capability.REINITIALIZE} if self.make is not None else set()
         heads = {Capability.HEAD_WEIGHTS} if set(HEAD_WEIGHTS) <= set(self.sources) else set()
-        return frozenset({Capability.EDIT_WEIGHTS} | made | heads)
+        return frozenset({Capability.EDIT_WEIGHTS} | drawn | heads)
 
     @property
     def description(self) -> ModelDescription:
@@ -264,15 +264,15 @@ class WrappedModule(HookedRootModule):
         """The submodule of hook `name`, and "input" where its input is meant."""
         place = self.places[name]
         if not isinstance(place, str):
-            found = (
+            submodule = (
                 None if isinstance(place, nn.Module) or not callable(place) else place(self.module)
             )
-            if not isinstance(found, nn.Module):
+            if not isinstance(submodule, nn.Module):
                 raise ParameterError(
                     f"hook {name}: its place is or gives no submodule; expected its path, "
                     "or a function that finds it in the module"
                 )
-            return found, ""
+            return submodule, ""
         path, _, side = place.partition(":")
         try:
             return self.module.get_submodule(path), side
@@ -321,17 +321,17 @@ def logits_of(answer: Any) -> Tensor:
     Raises:
         ParameterError: there are none.
     """
-    found = getattr(answer, "logits", answer)
-    if isinstance(found, Mapping):
-        found = found.get("logits")
-    if isinstance(found, tuple | list) and found:
-        found = found[0]
-    if not isinstance(found, Tensor):
+    logits = getattr(answer, "logits", answer)
+    if isinstance(logits, Mapping):
+        logits = logits.get("logits")
+    if isinstance(logits, tuple | list) and logits:
+        logits = logits[0]
+    if not isinstance(logits, Tensor):
         raise ParameterError(
             f"wrap: the module returns a {type(answer).__name__}; expected logits, a tuple that "
             "begins with them or a mapping that has them: pass call=function(module, tokens)"
         )
-    return found
+    return logits
 
 
 class _Route:
@@ -416,16 +416,16 @@ def check_heads(name: str, value: Shaped[Tensor, " ..."]) -> None:
 
 def sizes_of(activations: Mapping[str, Shaped[Tensor, " ..."]]) -> dict[str, tuple[str, Any]]:
     """Field of a `ModelDescription` → the hook that shows it, and the size there."""
-    found: dict[str, tuple[str, Any]] = {}
+    sizes: dict[str, tuple[str, Any]] = {}
     for name, value in activations.items():
         if name.endswith(("hook_embed", "_resid_pre", "_resid_mid", "_resid_post", "_out")):
-            found.setdefault("d_model", (name, value.shape[-1]))
+            sizes.setdefault("d_model", (name, value.shape[-1]))
         elif name.endswith(PATTERNS):
-            found.setdefault("n_heads", (name, value.shape[1]))
+            sizes.setdefault("n_heads", (name, value.shape[1]))
             if name.endswith("hook_pattern") and bool(value.triu(1).any()):
-                found["attention_dir"] = (name, "bidirectional")
+                sizes["attention_dir"] = (name, "bidirectional")
         elif name.endswith(PER_HEAD):
-            found.setdefault("n_heads", (name, value.shape[2]))
+            sizes.setdefault("n_heads", (name, value.shape[2]))
         elif name.endswith("mlp.hook_post"):
-            found.setdefault("d_mlp", (name, value.shape[-1]))
-    return found
+            sizes.setdefault("d_mlp", (name, value.shape[-1]))
+    return sizes
