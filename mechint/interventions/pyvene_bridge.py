@@ -199,7 +199,7 @@ def _place_in(directory: Path) -> dict[str, Any]:
     """The entries of a save's config.json for its one intervention, checked."""
     file = directory / "config.json"
     config = read_json(file, CheckpointError)
-    entries = [config.get(key) if isinstance(config, dict) else None for key in ENTRIES]
+    entries: list[Any] = [config.get(key) if isinstance(config, dict) else None for key in ENTRIES]
     if not all(isinstance(values, list) and len(values) == 1 for values in entries):
         raise CheckpointError(
             f"{file}: no save of one intervention by pyvene: expected {', '.join(ENTRIES)}, a list "
