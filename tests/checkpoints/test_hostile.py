@@ -194,7 +194,7 @@ def test_paths_that_cannot_be_opened(tmp_path):
 def test_markup_in_a_path_is_text(tmp_path, monkeypatch, mechint):
     monkeypatch.chdir(tmp_path)  # a long path is shortened
     place = Path("[bold]x[/red]")
-    place.mkdir()
+    place.mkdir(parents=True)
     path = native(place)
     for command in (["checkpoint", "info", path], ["analyze", path, "--probe", "lens"]):
         result = mechint(*command)
