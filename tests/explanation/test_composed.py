@@ -101,15 +101,18 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
             def __len__(self) -> int:
                 return N
 
-        sources: Any = Given(
-            tokens=tokens,
-            at=torch.full((len(tokens),), 4),
-            own=own,
-            names=("embedding", "L0H0", "L0H1"),
-            visible=torch.arange(5).expand_as(tokens) < counts.get("visible", 5),
-            restricted=lambda head, keys: keys.float(),
+        sources, several = (
+            Given(
+                tokens=tokens.repeat(times, 1),
+                at=torch.full((times * len(tokens),), 4),
+                own=own.repeat(times),
+                names=("embedding", "L0H0", "L0H1"),
+                visible=(torch.arange(5) < counts.get("visible", 5)).expand(times * N, 5),
+                restricted=lambda head, keys: keys.float(),
+            )
+            for times in (1, counts.get("times", 1))
         )
-        sources.repeated = Mock(return_value=sources)
+        sources.repeated = Mock(return_value=several)
         found: dict[str, list[Test]] = {}
         for test in composed.source_tests(sources, given):
             found.setdefault(test.kind, []).append(test)
@@ -266,10 +269,11 @@ def test_a_key_is_moved_where_a_token_rule_names_it(told: Any) -> None:
     tokens = torch.zeros(N, 5).long()
     tokens[:, 0] = torch.tensor([5, *[1] * 2, *[2] * 3, *[3] * 94])
     tokens[:, 1:] = torch.tensor([1, 2, 3, 5])
-    found = told(program(), tokens=tokens)
-    heads, key, free = found.asked["moved_key"][0][:3]
-    assert heads == ["L0H0"] and torch.equal(key, tokens[:, :4].argmax(1))
-    assert free[50].tolist() == [True, False, True, True, False]
+    for times in (1, 2):  # pairs with several others are no more inputs
+        found = told(program(), tokens=tokens, times=times)
+        heads, key, free = found.asked["moved_key"][0][:3]
+        assert heads == ["L0H0"] and torch.equal(key, tokens[:, :4].argmax(1).repeat(times))
+        assert free[50].tolist() == [True, False, True, True, False]
     (test,) = found.tests["moved key"]
     assert test.of == ("part 0",)
     assert "moved key" not in told(program((group("L0H0"), group("L0H1")))).tests

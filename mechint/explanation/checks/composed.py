@@ -74,7 +74,7 @@ def source_tests(
     found.append(share("composed inputs", what, parts, mixed, refutes=program.alone, headline=said))
     same = scrubbed(sources, groups, program.rest, seed).alone
     found.append(share("causal scrubbing", "what the program reads", parts, same, refutes=True))
-    found += moved_key_of(sources, program, seed)
+    found += moved_key_of(judged, program, seed)
     unknown = program.ambiguous_claims
     return [keep_clear_claims(test, unknown) for test in found] if unknown else found
 
@@ -259,7 +259,7 @@ def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Te
     return found
 
 
-def moved_key_of(sources: Sources, program: SourceProgram, seed: int) -> list[Test]:
+def moved_key_of(judged: Sources, program: SourceProgram, seed: int) -> list[Test]:
     """The heads of the one group that brings everything, by one token rule, are made to attend to
     another operand.
     """
@@ -270,8 +270,9 @@ def moved_key_of(sources: Sources, program: SourceProgram, seed: int) -> list[Te
     rules = [program.heads[head] for head in heads]
     if not rules or any(one.kind != "token" or one.fixed for one in rules):
         return []
-    (variable,), shift = variables, rules[0].shift
+    (variable,), shift, sources = variables, rules[0].shift, judged.repeated(PAIRS)
     own = program.values(sources.tokens, sources.at)
+    brought = program.values(judged.tokens, judged.at)[variable.name]  # each input once
 
     def answer(key: Tensor) -> Tensor:
         place = (key + shift).clamp(0, sources.tokens.shape[1] - 1)
@@ -279,7 +280,7 @@ def moved_key_of(sources: Sources, program: SourceProgram, seed: int) -> list[Te
         return program.function.compute({**own, variable.name: moved})
 
     key = rules[0].key(sources.tokens, sources.at)
-    token, number = own[variable.name].unique(return_counts=True)
+    token, number = brought.unique(return_counts=True)
     free = program.inputs.is_operand(sources.tokens, sources.at)
     free &= torch.isin(sources.tokens.roll(-shift, 1), token[number >= SHOWN])
     if shift:  # a token stands beside its key only where keys are, and of such a key
