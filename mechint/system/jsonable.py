@@ -64,7 +64,7 @@ def from_jsonable(kind: Any, value: Any) -> Any:
         KeyError, TypeError, ValueError, AttributeError: they stand for none.
 
     >>> from_jsonable(Mapping[str, tuple[float, ...]], {"a": [1, "inf"]})
-    {'a': (1.0, inf)}
+    {'a': (1, inf)}
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
@@ -73,8 +73,8 @@ def from_jsonable(kind: Any, value: Any) -> Any:
             if not isinstance(getattr(kind, name, None), property):  # which is computed
                 made[name] = from_jsonable(hints[name], part)
         return kind(**made)  # type: ignore[operator]
-    if kind is float:
-        return float(value)
+    if kind is float:  # a whole number stays one, to be written as it was read
+        return value if is_number(value) else float(value)
     if origin in (typing.Union, types.UnionType):
         listed = isinstance(value, list)
         fitting = (one for one in inner if listed == (typing.get_origin(one) in (Sequence, tuple)))
