@@ -81,6 +81,9 @@ class Gradients(Probe):
         return Calibration((addition,), {"permutations": 99})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        # norm(W) = |∂L/∂W|₂, L the mean cross-entropy of each output, averaged over outputs or
+        # divided by ln(classes) and added (Eq. 12 of the source); the null is the same of other
+        # answers, so that what is learned has a smaller norm.
         data = training_data(subject, self.split)
         report = Report(self, subject)
         loss, found = loss_gradient(subject, data, self._weights(subject.known_task, data.targets))

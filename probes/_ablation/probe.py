@@ -90,6 +90,9 @@ class Ablation(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        # harm(c) = mean over examples of loss(c ablated) − loss, as a share of the advantage over
+        # chance; p by the signs of the examples' changes, family-wise over the components
+        # (Westfall & Young 1993).
         data, others = with_answer(subject, subject.data), None
         if self.mode == "resample":
             data, others = with_others(subject, data, seed)

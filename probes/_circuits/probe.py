@@ -168,6 +168,9 @@ class Circuits(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        # F(C) = (score of C − score of no edge) / (score of all edges − score of no edge) (Wang et
+        # al. 2023): searched on some pairs, judged on others, and held against random circuits of
+        # its size on a third part (Shi et al. 2024).
         ablation, variable = stand_in(self, subject, self.ablation, self.variable, given_pairs=True)
         # the examples that are searched on are half of all, at most
         few = 2 * self.pairs

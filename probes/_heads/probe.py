@@ -195,6 +195,9 @@ class Heads(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        # moved = Σ (difference with the head from the other prompt − base) / Σ (source − base) over
+        # pairs (Wang et al. 2022): ranked, tested against no effect and a wrong source; then the
+        # ways of those that stand to the answer, and sets of heads that suffice.
         variable, report = choose_variable(subject.known_task, None), Report(self, subject)
 
         asked: dict[str, Any] = {"relation": "minimal", "least": 2}

@@ -92,6 +92,9 @@ class Neurons(Probe):
         return Calibration((addition,), {"sample": 8, "examples": 128})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        # share(i) = (E_ii + E_i0 + E_0i) / Σ E of each neuron over all pairs of elements, E_ij its
+        # energy in representation i of x and j of y (Nanda et al. 2023, Sec. 4.2; Chughtai et al.
+        # 2023, Sec. 5).
         group, report = group_of(subject), Report(self, subject)
         assert group is not None
         harmonics = Harmonics(group)

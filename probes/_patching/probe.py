@@ -109,6 +109,9 @@ class Patching(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        # recovered = (LD_patched − LD_base) / (LD_source − LD_base), a ratio of means over pairs
+        # (Meng et al. 2022). The component that leads also flips half of the answers, leaves at
+        # most half of the difference at its mean, and flips half where all else differs.
         variable = choose_variable(subject.known_task, self.variable)
         heads = "head" if "blocks.0.attn.hook_z" in subject.hooks else "attention"
         default = ("resid_pre", heads, "mlp")
