@@ -68,7 +68,7 @@ class Cases:
             yield CasePart(rows, runs, own, dict(zip(self.sources, others, strict=True)))
 
 
-SAME = "every component is the same in all inputs at a position, so that nothing is replaced"
+SAME = "nothing is replaced: no score changes, as where inputs are alike at a position"
 """The reason for which means, as of beginnings of one text, take nothing away."""
 
 

@@ -139,7 +139,8 @@ class Ablation(Probe):
         report.figure("components", effects_figure(names, outputs, effect, self.mode))
         report.hero("components")
         span = np.abs(harm.end - harm.base).max()
-        same = SAME * bool(np.nanmax(np.abs(harm.moved)) <= ROUNDING * span)
+        knows = any(one.beats_chance for one in report.performance)
+        same = SAME * bool(knows and np.nanmax(np.abs(harm.moved)) <= ROUNDING * span)
         self._say(report, metric, given.caveat, same)
         return report.result()
 
