@@ -370,7 +370,7 @@ class Attention(Probe):
             Claim(
                 f"{said}.",
                 no=f"No head prefers one operand by more than {level:.2g} on average.",
-                unclear="Heads that attend more to one operand cannot be told.",
+                unclear="Whether heads prefer one operand beyond chance is unclear.",
                 caveat=than,
                 at_chance=True,
             ),
