@@ -143,7 +143,7 @@ def table(paths: tuple[Path, ...], **given: Any) -> int:
         learned = transition(rows, over)
         found["transition"] = {"over": over, **learned.to_dict()}
         said += [f"Test accuracy {learned.said(over)}."] * (given["by"] is None)
-    if given["by"] is not None:
+    if over is not None and given["by"] is not None:  # never one without the other
         found["factors"] = compare_transitions(rows, over, given["by"], given["ratio"])
         said += [_factor_text(factor, over, given["ratio"]) for factor in found["factors"]]
     if given["as_json"]:

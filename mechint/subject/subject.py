@@ -892,7 +892,7 @@ def _examples(task: Task | None, n: int, seed: int) -> Batch:
         drawn = Batch.cat(parts)
         first = first_of_each(drawn.tokens)
         order = rng("examples", seed).permutation(len(first))[: 3 * n]
-        first = first[torch.from_numpy(np.sort(order))]
+        first = first[np.sort(order).tolist()]
     return drawn[first]
 
 

@@ -190,6 +190,11 @@ class Task(Settings, abc.ABC):
         return tuple(f"answer {index}" for index in range(self.n_answers))
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        """Shape of the input grid; () where the inputs are drawn."""
+        return ()
+
+    @property
     def probe_split(self) -> str:
         """The split whose examples probes look at."""
         return "test"

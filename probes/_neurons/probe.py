@@ -67,10 +67,10 @@ class Neurons(Probe):
     most: int = setting(256, "largest group", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
-        group, n = group_of(subject), getattr(subject.task, "grid", (0,))[0]
+        group = group_of(subject)
         if group is None or subject.known_task.grid != (group.order,) * 2:
             return "its inputs are not all pairs of a group's elements"
-        if n > self.most:
+        if (n := group.order) > self.most:
             return f"its group has {n} elements; neurons.most allows {self.most}"
         return None
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import NEAR, Claim
+from mechint.decide import Claim
 from mechint.decide.null import orderings
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
@@ -277,6 +277,10 @@ def add_copying(
     report.metric("copying.own", float(own[top]), unit="share of tokens, 0–1")
     above = int(((shares.numpy() > max(null)) & (own > MOST)).sum())
     report.metric("copying.heads", above)
+    effect, least = Effect.of(one, "", "eigenvalue share", "renamed classes"), 0.0
+    if own[top] <= MOST:  # not copying, whatever the share of its eigenvalues
+        label = f"share of tokens that {name} raises most themselves"
+        effect, least = Effect(float(own[top]), label=label), MOST
     report.finding(
         Claim(
             f"The OV circuit of {name} copies tokens"
@@ -286,11 +290,9 @@ def add_copying(
             lead=True,
             at_chance=True,
         ),
-        Effect.of(one, "", "eigenvalue share", "renamed classes"),
-        holds=bool(own[top] > MOST),
+        effect,
+        least=least,
         null="copying",
-        # where the own class is not raised most nothing that p is would show copying
-        alpha=None if own[top] > MOST else NEAR,
     )
     return {"copying": shares.tolist(), "own class largest": own.tolist()}
 

@@ -29,6 +29,7 @@ from mechint.explanation.rules import (
     IndistinguishableRule,
     Inputs,
     Rule,
+    Weights,
     changed_inputs,
     count_tokens,
     equal_rules,
@@ -717,7 +718,7 @@ def together(first: Group, second: Group, larger: bool) -> Group:
     alike |= bool(first.keys) and second.sources == (EMBEDDING,)
     value = second.value if larger else first.value
     mask = first.mask if alike else None
-    weights = {**first.weights, **second.weights}
+    weights: dict[str, Weights] = {**first.weights, **second.weights}
     return Group(sources, value, first.keys if alike else (), mask, weights)
 
 
