@@ -7,7 +7,10 @@ memory as a whole.
 
 from __future__ import annotations
 
+import socket
 import tempfile
+import urllib.parse
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -144,6 +147,12 @@ def from_dataset(
             f"{origin}: the package datasets is not installed; install it, or give a file as path"
         ) from error
 
+    if not Path(name).exists() and not _hub_answers():
+        raise DataError(
+            f"{origin}: cannot be opened: there is no such directory, and the hub of data sets "
+            "cannot be reached"
+        )
+
     def documents() -> Iterator[str]:
         try:
             saved = (Path(name) / "state.json").is_file()
@@ -171,6 +180,19 @@ def from_dataset(
         )
     encoded = (np.array([*text.encode(), 256], np.uint16) for text in documents())
     return TextTokens(_spool(encoded, np.uint16, origin), (*BYTES, "␄"), "", origin, 257)
+
+
+def _hub_answers() -> bool:
+    """Return whether the hub has an address or a proxy here, to spare half a minute of retries."""
+    from huggingface_hub import constants
+
+    host = urllib.parse.urlsplit(constants.ENDPOINT).hostname
+    if urllib.request.getproxies():
+        return True
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
 
 
 # --- words ----------------------------------------------------------------------------------------
