@@ -5,6 +5,7 @@ planted mechanisms.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from torch import Tensor
 import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import DataError, NotApplicableError, ParameterError
 from mechint.interventions import EditedRuns
 from mechint.models.foreign.bridge import bridge_of
 from mechint.models.transformer import HookedTransformer
@@ -36,9 +37,11 @@ from probes._circuits import (
     Scorer,
     edge_attribution,
     find_circuit,
+    from_mib,
     path_patching,
     random_circuits,
     sender_outputs,
+    to_mib,
 )
 from probes._circuits.choosing import paired, shape_of, split
 from probes._circuits.graph import Shape
@@ -446,6 +449,33 @@ def test_cpr_and_cmd_are_integrals_over_the_share_of_edges() -> None:
     areas = np.diff(x) * (np.sqrt(x[1:]) + np.sqrt(x[:-1])) / 2
     assert curve.cpr == pytest.approx(areas.sum()) == pytest.approx(2 / 3, abs=0.02)
     assert curve.cmd == pytest.approx(1 - curve.cpr)
+
+
+@pytest.mark.parametrize("groups", [1, POS])
+def test_circuits_are_written_and_read_as_mib_does(groups: int) -> None:
+    """Its names by hand; 2 layers of 2 heads have 1 + 4 + 2 senders, and the logits."""
+    graph = Graph(made("plain").config, groups, (POS - 1,), ("pos",))
+    effects = np.random.default_rng(0).normal(size=len(graph.edges))
+    kept = effects > 0.5
+    made_up = json.loads(json.dumps(to_mib(graph, kept, effects)))
+    assert set(made_up["nodes"]) == {
+        *("input", "a0.h0", "a0.h1", "m0", "a1.h0", "a1.h1", "m1", "logits")
+    }
+    assert {"input->a0.h0<q>", "a0.h1->m0", "m0->a1.h0<v>", "m1->logits"} <= set(made_up["edges"])
+    assert made_up["cfg"]["n_layers"] == 2
+    again, scores = from_mib(graph, made_up)
+    assert (again >= kept).all()
+    if groups == 1:
+        assert (again == kept).all() and scores == pytest.approx(effects)
+    ends = {
+        end
+        for name, one in made_up["edges"].items()
+        if one["in_graph"]
+        for end in name.split("<")[0].split("->")
+    }
+    assert {name for name, one in made_up["nodes"].items() if one["in_graph"]} == ends
+    with pytest.raises(DataError, match="edge 'm7->logits' is none of this model's"):
+        from_mib(graph, {"edges": {"m7->logits": {"in_graph": True}}})
 
 
 @pytest.mark.full
