@@ -502,7 +502,7 @@ def _chosen(
     patterns: AttentionPatterns, names: Sequence[str], metrics: Mapping[str, Any]
 ) -> tuple[figures.Chosen, str]:
     """The head that the findings are about, the best of its kind, on the first example, and the
-    query that shows it best; what the picture shows, in words.
+    query that shows it best; what the picture shows, with the numbers of the findings.
     """
     length = min(int(patterns.lengths[0]), LONGEST)
     kind = next((kind for kind in WORDS if metrics.get(f"{kind}.heads")), "")
@@ -518,5 +518,8 @@ def _chosen(
     query = int((weights * hit).sum(1).argmax()) if hit.any() else length - 1
     keys = [(int(q), int(k)) for q, k in np.argwhere(hit)]
     noun, _, key = WORDS[kind]
-    said = f"{head}, {'an' if noun[0] in 'aeiou' else 'a'} {noun}; orange: {key}."
+    said = f"{head}, {'an' if noun[0] in 'aeiou' else 'a'} {noun}; orange: {key}. "
+    said += f"Over all examples its score is {metrics[f'{kind}.score'][head]:.3g}."
+    if (lost := metrics.get("induction.lost")) is not None:
+        said += f" Without the induction heads {lost:.3g} of the answers no longer repeat."
     return figures.Chosen(head, query, keys, stripe=kind == "induction"), said

@@ -174,8 +174,8 @@ class Linear(Probe):
         activations: dict[str, np.ndarray],
         scored: Scored,
     ) -> list[tuple[Any, ...]]:
-        """Records the variable at the first place as good as its best; returns its rows of the
-        table.
+        """Records the variable's best score, which its null is the best of, and the first place
+        that is as good; returns its rows of the table.
         """
         metric = f"linear.{variable.name}.{self._score}"
         selectivity = {
@@ -189,7 +189,7 @@ class Linear(Probe):
         enough = min(selectivity[top], LEAST)
         firsts = (p for p, s in scored.scores.items() if s >= low and selectivity[p] >= enough)
         best = next(firsts, top)
-        score = scored.scores[best]
+        score = scored.scores[top]
         null = Null.sampled(metric, score, scored.null, how, scored.arrangements)
         report.metric(metric, score, null=null)
         report.metric(f"linear.{variable.name}.best_at", best)

@@ -85,13 +85,13 @@ UNIFORM = (
         initial("groups", group="S4"),
         {"permutations": 199},
     ),
-    # The tens stand at position 0, the ones, which decide the carry, behind it. Not a whole grid,
+    # The hundreds stand at position 0, the ones, which decide the carry, behind. Not a whole grid,
     # where the values that an input has in training are missing from what is held out, so that p is
     # near 1; and two values, so that few shuffles tie with what was observed, which raises p too.
     Case(
         "linear",
         ("linear.carry_0.accuracy",),
-        initial("digit-sum", digits=2),
+        initial("digit-sum", digits=3),
         {"variable": "carry_0", "pos": 0, "permutations": 99, "ridge": 0.1},
     ),
     Case("neurons", ("mean_share",), addition, {"sample": 64}),
