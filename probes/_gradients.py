@@ -178,8 +178,17 @@ class Gradients(Probe):
 
 
 def _permuted(targets: Tensor, draw: np.random.Generator) -> Tensor:
-    """(example, pos, output) the answers of other examples."""
-    return targets[torch.from_numpy(draw.permutation(len(targets))).to(targets.device)]
+    """(example, pos, output) the answers of other examples; where these are read at other places,
+    each at the place of its own.
+    """
+    if bool(((targets != IGNORE) == (targets[0] != IGNORE)).all()):
+        return targets[torch.from_numpy(draw.permutation(len(targets))).to(targets.device)]
+    moved = targets.clone()
+    for column in moved.unbind(-1):
+        answers = column[column != IGNORE]
+        order = torch.from_numpy(draw.permutation(len(answers))).to(targets.device)
+        column[column != IGNORE] = answers[order]
+    return moved
 
 
 def _renamed(targets: Tensor, draw: np.random.Generator) -> Tensor:

@@ -442,7 +442,7 @@ def say(
         skills[best],
         label="selectivity over that of certainty" if selective[best] else "score above chance",
         baseline=0.0,
-        baseline_label="control task" if selective[best] else "shuffled",
+        baseline_label="no better than its control" if selective[best] else "shuffled",
     )
     place = metrics[f"linear.{best}.best_at"]
     report.metric("linear.decodable", [name for name in pool if decodable[name]])

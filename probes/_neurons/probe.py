@@ -161,7 +161,11 @@ class Neurons(Probe):
                 unclear=f"Whether neurons vary with one {noun} each is unclear.",
                 lead=share >= HALF,
             ),
-            Effect.of(null, label=f"variance of a neuron in one {noun}", than="permuted elements"),
+            Effect.of(
+                null,
+                label=f"mean variance of {some.shape[-1]} neurons in one {noun}",
+                than="permuted elements",
+            ),
             holds=bool(clusters),
             null="mean_share",
         )

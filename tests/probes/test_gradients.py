@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import mechint
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
@@ -88,3 +89,30 @@ def test_right_answers_with_a_large_gradient_are_not_found() -> None:
     below = result.metrics["gradients.below_shuffled"]
     assert abs(below) < LEAST_BELOW / 10
     assert result.findings[0].accuracy == 1 and result.verdict == "no"
+
+
+def test_other_answers_are_asked_where_a_prompt_ends() -> None:
+    """Of prompts of several lengths, the null is that of a plain backward pass at their ends."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = torch.randint(1, 6, (48,), generator=draw).tolist()
+    rows = [torch.randint(0, 6, (size,), generator=draw).tolist() for size in sizes]
+    answers = torch.randint(0, 2, (48,), generator=draw)
+    shape = ModelConfig(d_model=8, n_heads=2, d_vocab=6, d_vocab_out=6, n_ctx=5)
+    model = HookedTransformer(shape, seed=1)
+    with torch.no_grad():
+        model.W_pos.mul_(torch.tensor([1.0, 2, 4, 8, 16])[:, None])  # later places weigh more
+    prompts = [
+        {"prompt": row, "answer": int(answer)} for row, answer in zip(rows, answers, strict=True)
+    ]
+    result = Gradients(split="all").run(mechint.load(model, data=prompts))
+
+    def norm(targets: torch.Tensor) -> float:
+        model.zero_grad()
+        ends = [model(torch.tensor([row]))[0, -1] for row in rows]
+        F.cross_entropy(torch.stack(ends), targets).backward()
+        return math.log10(math.hypot(*(float(w.grad.norm()) for w in model.parameters())))
+
+    orders = [torch.randperm(48, generator=draw) for _ in range(40)]
+    others = sum(norm(answers[order]) for order in orders) / len(orders)
+    below = result.metrics["gradients.below_shuffled"]
+    assert below == pytest.approx(others - norm(answers), abs=0.03)
