@@ -18,7 +18,7 @@ from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import EACH, Effect, ProbeResult
 from mechint.probes._llc.sampler import training_data
-from mechint.probes.loss_gradient import loss_gradient
+from mechint.probes.loss_gradient import loss_gradient, permute_where
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, rng
 
@@ -185,9 +185,7 @@ def _permuted(targets: Tensor, draw: np.random.Generator) -> Tensor:
         return targets[torch.from_numpy(draw.permutation(len(targets))).to(targets.device)]
     moved = targets.clone()
     for column in moved.unbind(-1):
-        answers = column[column != IGNORE]
-        order = torch.from_numpy(draw.permutation(len(answers))).to(targets.device)
-        column[column != IGNORE] = answers[order]
+        permute_where(column, column != IGNORE, draw)
     return moved
 
 

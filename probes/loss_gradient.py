@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.errors import MechintError
@@ -42,3 +43,12 @@ def loss_gradient(
     if not all(map(all_finite, total)):
         raise MechintError(f"a gradient of {subject.describe()} is not finite")
     return loss, total
+
+
+def permute_where(
+    targets: Int[Tensor, "*shape"], where: Shaped[Tensor, "*shape"], draw: np.random.Generator
+) -> None:
+    """Permute, in place, the answers at the places that are true or not 0 in `where`."""
+    places = where.nonzero(as_tuple=True)
+    order = torch.from_numpy(draw.permutation(len(places[0])))
+    targets[places] = targets[places][order.to(targets.device)]

@@ -381,8 +381,10 @@ def counted(fitting: Fitting) -> Iterator[Function]:
                 f"{name} >= {bound}", lambda v, n=number, b=bound: n(v) >= b, (), fitting
             )
         modulus = fitting.n_answers
+        if modulus < 3:
+            continue
         found = _coefficients([number(fitting.values)], fitting, modulus)
-        if modulus >= 3 and found is not None:
+        if found is not None:
             sums = _affine((name,), *found, modulus)
             yield replace(sums, compute=lambda v, f=sums.compute, n=name, of=number: f({n: of(v)}))
 

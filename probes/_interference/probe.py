@@ -21,7 +21,7 @@ from mechint.errors import ParameterError
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Figure, Null, ProbeResult
 from mechint.probes._llc.sampler import training_data
-from mechint.probes.loss_gradient import loss_gradient
+from mechint.probes.loss_gradient import loss_gradient, permute_where
 from mechint.task import IGNORE, Batch, Task, Variable, find_variable, rng
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ class Interference(Probe):
             for k in range(self.null_samples):
                 generator, targets = rng("labels", seed, which, k), batch.targets.clone()
                 for group in weights[1:] if len(weights) > 1 else weights:
-                    where = group.nonzero(as_tuple=True)
-                    order = torch.from_numpy(generator.permutation(len(where[0])))
-                    targets[where] = targets[where][order.to(targets.device)]
+                    permute_where(targets, group, generator)
                 rows = group_gradients(subject, Batch(batch.tokens, targets), asked)
                 found.append(cosines(rows, direction)[:, 0].cpu().numpy())
         with warnings.catch_warnings():
