@@ -175,7 +175,8 @@ def pairs() -> list[PlannedRun]:
         **dict(zip(TOGETHER, ((64, 8), (48, 8), (48, 6)), strict=True)),
         **dict(zip(BLOCKS, ((40, 20), (24, 20)), strict=True)),
     }
-    kinds = ((TOGETHER, NESTED_TRAIN, 3), (BLOCKS, TABLE_TRAIN, 4))
+    last = {**NESTED_TRAIN, "evaluate_every": NESTED_TRAIN["steps"]}
+    kinds = ((TOGETHER, last, 3), (BLOCKS, TABLE_TRAIN, 4))
     return [
         one
         for arms, train, stage in kinds

@@ -54,7 +54,7 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     }
     powers = [power(neurons(subject.at_step(step))).sum(-1) for step in steps]
     row["active"] = [steps, active_over_time(np.stack(powers, axis=1))]
-    if labels["arm"] == "main":
+    if labels["arm"] in ("main", "long"):
         row["settled"] = settled(subject, steps)
     return row
 

@@ -9,6 +9,7 @@ core-hours a run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mechint.studies.remainders.claims import CLAIMS
@@ -35,6 +36,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "masked": {"data": {"masked": EASY}},
     "no dropout": {"model": {"dropout": 0.0}},
     "no grokfast": {"train": {"grokfast_lamb": 0.0}},
+    "long": {"train": {"n_checkpoints": 112}},
 }
 """Arm → what differs from the main one."""
 
@@ -42,13 +44,14 @@ LAPTOP = {"main": (10, 7000), "addition": (4, 2000), "shuffled": (8, 7000)}
 """Arm → runs and steps; addition generalizes in hundreds."""
 
 AGAIN = {"main": (6, 5000), "shuffled": (4, 2000), "addition": (3, 2000)}
-"""Of size fresh: long enough for every onset, and for the early structure of the controls."""
+"""Of size fresh: for the order of the easy primes, and the early structure of the controls."""
 
-OVERNIGHT = {
-    **{"main": (10, 28_000), "addition": (4, 2000), "shuffled": (8, 7000)},
-    **dict.fromkeys(("masked", "no dropout", "no grokfast"), (8, 7000)),
-}
-"""Runs long enough for the number of active frequencies to fall again, and every other arm."""
+WITHOUT = ("masked", "no dropout", "no grokfast")
+LONG = {"long": (10, 7000), **dict.fromkeys(WITHOUT, (5, 7000))}
+"""Of size fresh, on seeds of their own: long enough for every onset."""
+
+OVERNIGHT = {"main": (10, 28_000), "addition": (4, 2000), "shuffled": (8, 7000)}
+"""Runs long enough for the number of active frequencies to fall again."""
 
 
 def plan(size: str) -> list[PlannedRun]:
@@ -59,7 +62,8 @@ def plan(size: str) -> list[PlannedRun]:
         train = {**TRAIN, "evaluate_every": 5, "n_checkpoints": 4}
         return _arms(dict.fromkeys(ARMS, (1, 20)), data, model, train)
     if size == "fresh":
-        return _arms(AGAIN, DATA, MODEL, TRAIN, FRESH)
+        later = _arms(LONG, DATA, MODEL, TRAIN, FRESH + 10)
+        return [*_arms(AGAIN, DATA, MODEL, TRAIN, FRESH), *(replace(run, stage=1) for run in later)]
     return _arms(LAPTOP if size == "laptop" else OVERNIGHT, DATA, MODEL, TRAIN)
 
 
@@ -109,7 +113,6 @@ STUDY = Study(
         Sentence(
             "2, 3, 5, 7 come in that order, the others later and in none",
             ("b1", "b3", "b2"),
-            cost="10 more runs for b2 and b3: 0.9 core-hours",
         ),
         Sentence("frequencies spike and fall again", ("e",)),
         Sentence(
@@ -117,18 +120,14 @@ STUDY = Study(
             ("c2", "c1", "g1", "g2"),
         ),
         Sentence("shuffled labels leave nothing periodic", ("f",)),
-        Sentence(
-            "without Grokfast or dropout nothing but 2 and 3 is learned",
-            ("h1", "h2"),
-            cost="2.3 core-hours",
-        ),
+        Sentence("without Grokfast or dropout nothing but 2 and 3 is learned", ("h1", "h2")),
         Sentence(
             "embedding and frequencies are more diffuse than with noise",
             ("d2", "j3"),
             own=True,
         ),
     ),
-    costs={"laptop": 1.8, "fresh": 0.6, "overnight": 7},
+    costs={"laptop": 1.8, "fresh": 3.0, "overnight": 4.7},
     plan=plan,
     measure=measure,
     draw=draw,

@@ -49,6 +49,7 @@ def plant(
     lead = dict.fromkeys(("11", "13", "17", "19"), masked[0])
     arms: dict[str, tuple[int, dict[str, Any]]] = {
         "main": (0, {"active": [[0, 1, 2], list(peak)], "settled": gradients}),
+        "long": (0, {"settled": gradients}),
         "addition": (1, {"final": {"answer": added}}),
         "shuffled": (2, {}),
         "no grokfast": (0, {"onset": {q: slow if int(q) > 7 else 10 for q in PRIMES}}),
@@ -113,8 +114,8 @@ CASES: Cases = {
     "g1": ({"heads": (0.5, 0.5, 0.5)}, UNLEARNED),
     "g2": ({"heads": (0.5, 0.95, 0.5)}, FAILED),
     "g3": ({"heads": (0.5, 0.5, 0.95)}, {"fitted": 0.9}),
-    "h1": ({"slow": 5.0}, UNLEARNED),
-    "h2": ({"overfit": PRIMES}, UNLEARNED),
+    "h1": ({"slow": 5.0}, {"onset": NEVER}),
+    "h2": ({"overfit": PRIMES}, {"onset": NEVER}),
     "i1": ({"masked": (900, 100)}, {"onset": NEVER}),
     "i2": ({"masked": (100, 9000)}, {"onset": NEVER}),
     "j1": ({"frequencies": (4.0, 6.0, 5.0)}, {"frequencies": (17.0, 6.0, 23.0)}),
