@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mechint.studies.claims import ClaimTest, Sample, above, at_least, below, some_but_not_all
+from mechint.studies.claims import ClaimTest, Sample, above, at_least, below, near, some_but_not_all
 from mechint.studies.rows import Row
 from mechint.studies.statistics import MIN_RUNS, Bar, bootstrap, pooled_difference
 
 MIXTURE, ALONE = "triplets MAX+MED+ADD", "triplets ADD"
 WIDTHS = (8, 16, 32, 64)
+CONSTANT = ", constant rate"
+EARLY = 5000
 ALIKE = (2 / 3, 3 / 2)
 """Ratios of solving times that count as no difference; half the steps, as claimed, is outside."""
 
@@ -38,6 +41,22 @@ def groups(init: str, widths: Sequence[int], measure: Any, **more: Any) -> tuple
     """Mixtures and models of sums alone, width after width."""
     arms = [(arm, {"init": init, "width": width}) for width in widths for arm in (MIXTURE, ALONE)]
     return tuple(Sample(arm, measure, labels=labels, **more) for arm, labels in arms)
+
+
+def steady(init: str, measure: Any) -> tuple[Sample, ...]:
+    """Mixtures and models of sums alone, 32 wide, trained at a constant rate."""
+    labels = {"init": init, "width": 32}
+    return tuple(Sample(f"{arm}{CONSTANT}", measure, labels=labels) for arm in (MIXTURE, ALONE))
+
+
+def growth(mixture: Sequence[float], alone: Sequence[float]) -> float:
+    """Change of the difference of the shares that have solved, from EARLY steps to the end.
+
+    >>> round(growth([100.0, 9000.0], [200.0, math.inf]), 2)
+    0.5
+    """
+    late = np.isfinite(mixture).mean() - np.isfinite(alone).mean()
+    return float(late - (np.mean(np.array(mixture) <= EARLY) - np.mean(np.array(alone) <= EARLY)))
 
 
 def wide(init: str, widths: Sequence[int]) -> str:
@@ -95,4 +114,27 @@ CLAIMS = (
     when("b2", f"{SAME}, 8 to 64 wide.", "normal", WIDTHS, NIGHT),
     whether("c1", NONE, "torch", (64,), below(0.2)),
     whether("c2", "The same 8 to 64 wide.", "torch", WIDTHS, below(0.2), NIGHT),
+    replace(
+        whether("d1", f"At a constant rate {MORE.lower()}, 32 wide.", "normal", (32,), above(0)),
+        samples=steady("normal", ever),
+        statistic="share of runs ever at 0.9, mixture minus alone, 20,000 steps,",
+    ),
+    ClaimTest(
+        "d2",
+        "The difference at 20,000 steps of a constant rate is that at 5,000.",
+        "ours",
+        "share at 0.9 by 20,000 steps less that by 5,000, mixture minus alone, bootstrap,",
+        near(0, 0.25),
+        "some runs solve and some do not",
+        steady("normal", lambda row: row["solved_at"]),
+        partial(bootstrap, growth),
+        some_but_not_all,
+        steady("normal", ever),
+        **OURS,
+    ),
+    replace(
+        whether("d3", "The same at a constant rate, 32 wide.", "torch", (32,), below(0.2)),
+        samples=steady("torch", ever),
+        statistic="share of runs ever at 0.9, mixture minus alone, 20,000 steps,",
+    ),
 )

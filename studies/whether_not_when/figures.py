@@ -8,7 +8,7 @@ from mechint import figures
 from mechint.probe.results import Figure
 from mechint.studies.rows import Rows
 from mechint.studies.study import FRESH
-from mechint.studies.whether_not_when.claims import ALONE, MIXTURE, NAMES
+from mechint.studies.whether_not_when.claims import ALONE, CONSTANT, MIXTURE, NAMES
 
 ARMS = {MIXTURE: "beside maxima and medians", ALONE: "sums alone"}
 TITLE = "Does joint training change whether, or when?"
@@ -26,6 +26,13 @@ def draw(rows: Rows) -> dict[str, Figure]:
         if panels:
             title = f"{TITLE} From {NAMES[init]}"
             found[title] = survival(title, panels, rows)
+    if f"{ALONE}{CONSTANT}" in rows.values_of("arm"):
+        title = f"{TITLE} At a constant rate"
+        each = [
+            panel(rows.where(init=init, width=32), f"from {NAMES[init]}", CONSTANT)
+            for init in NAMES
+        ]
+        found[title] = survival(title, each, rows)
     return found
 
 
@@ -42,10 +49,11 @@ def survival(title: str, panels: list[figures.Panel], rows: Rows) -> Figure:
     )
 
 
-def panel(rows: Rows, name: str) -> figures.Panel:
+def panel(rows: Rows, name: str, rate: str = "") -> figures.Panel:
     """Share of the runs of each arm that have not yet solved held-out sums, over the steps."""
-    last = float(max(rows.column("steps")))
-    curves = {ARMS[arm]: rows.where(arm=arm).column("solved_at") for arm in ARMS}
+    of = {name: rows.where(arm=f"{arm}{rate}") for arm, name in ARMS.items()}
+    last = float(max(max(runs.column("steps")) for runs in of.values()))
+    curves = {name: runs.column("solved_at") for name, runs in of.items()}
     solved = " against ".join(
         f"{sum(map(math.isfinite, times))} of {len(times)}" for times in curves.values()
     )

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from mechint.studies.rows import Rows
-from mechint.studies.whether_not_when.claims import ALONE, MIXTURE, WIDTHS
+from mechint.studies.whether_not_when.claims import ALONE, CONSTANT, MIXTURE, WIDTHS
 from mechint.studies.whether_not_when.figures import draw, unsolved
 from mechint.studies.whether_not_when.plan import SOLVED, plan
 from tests.studies.planted import Cases, held, verdicts
@@ -19,10 +19,12 @@ def plant(
     alone: float = 0.4,
     ratio: float = 1.0,
     torch: float = 0.2,
+    late: float = 1.0,
     widths: tuple[int, ...] = WIDTHS,
 ) -> Rows:
     """Runs of both arms at every width: the shares that solve, and the factor between their times;
-    torch: the mixture's share from PyTorch's initialization.
+    torch: the mixture's share from PyTorch's initialization; late: the factor of the times alone at
+    a constant rate.
     """
     of = {
         ("normal", MIXTURE): (mixture, ratio),
@@ -33,10 +35,14 @@ def plant(
     return Rows(
         [
             {
-                **{"arm": arm, "seed": seed, "init": init, "width": width, "steps": 5000},
-                "solved_at": factor * (1000 + 20 * (seed % 5)) if seed < share * n else math.inf,
+                **{"arm": f"{arm}{rate}", "seed": seed, "init": init, "width": width},
+                **{"steps": 20_000 if rate else 5000},
+                "solved_at": (late if rate and arm == ALONE else factor) * (1000 + 20 * (seed % 5))
+                if seed < share * n
+                else math.inf,
             }
             for width in widths
+            for rate in ("", CONSTANT)
             for (init, arm), (share, factor) in of.items()
             for seed in range(n)
         ]
@@ -51,6 +57,9 @@ CASES: Cases = {
     "b2": ({"ratio": 2.0}, {"alone": 0.08}),
     "c1": ({"torch": 1.0, "alone": 0.3}, NONE),
     "c2": ({"torch": 1.0, "alone": 0.3}, NONE),
+    "d1": ({"mixture": 0.1, "alone": 0.9}, NONE),
+    "d2": ({"late": 6.0, "alone": 0.9}, NONE),
+    "d3": ({"torch": 1.0, "alone": 0.3}, NONE),
 }
 test_verdicts = verdicts("whether-not-when", plant, CASES)
 
@@ -72,8 +81,8 @@ def test_curves_of_survival_are_counts() -> None:
     for step in (50.0, 200.0, 400.0):
         at = max(i for i, corner in enumerate(x) if corner <= step)
         assert y[at] == pytest.approx(sum(time > step for time in times) / 4)
-    figure, other = draw(plant(widths=(16, 64))).values()
-    assert len(figure.plots) == len(other.plots) == 2
+    figure, other, _ = draw(plant(widths=(16, 32, 64))).values()
+    assert len(figure.plots) == len(other.plots) == 3
     assert "64 wide: 23 of 24 against 10 of 24 solve" in figure.plots[0].y.title
 
 
