@@ -13,6 +13,11 @@ so that pairs of any spectrum are compared; a draw's z is taken over the other d
 observed, so that all are treated alike. p-values are those of the largest z among all pairs and
 kinds, so they are corrected for their number (Westfall & Young 1993).
 
+Where all heads share a few directions these turns move little, and who reads whom they cannot tell.
+So z is also taken over R of the whole residual stream, in closed form: with Grams P = AᵀA / ‖A‖²
+and Q = B Bᵀ / ‖B‖², tr(P R Q Rᵀ) has the mean 1 / d and the variance
+2 (‖P‖² − 1/d) (‖Q‖² − 1/d) / ((d − 1)(d + 2)). What exceeds these alone is told by no weights.
+
 Cost: per draw one product of (heads · d_head, d_model) matrices for each kind. Memory: the scores
 of all pairs in every draw.
 """
@@ -27,6 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint.decide import NEAR
 from mechint.decide.null import p_values
 from mechint.probes._weights.circuits import HeadCircuits
 from mechint.probes.spectra import Array
@@ -46,12 +52,13 @@ SPAN = 1e-6
 class HeadComposition:
     """Scores and z of every pair of heads, with the largest z of each draw of turned heads.
 
-    score, z: kind → (writer, reader), NaN where the writer is not before the reader; null: (draw,)
-    the largest z over all pairs and kinds.
+    score, z: kind → (writer, reader), NaN where the writer is not before the reader; whole: z over
+    rotations of the whole residual stream; null: (draw,) the largest z over all pairs and kinds.
     """
 
     score: dict[str, Float[np.ndarray, "writer reader"]]
     z: dict[str, Float[np.ndarray, "writer reader"]]
+    whole: dict[str, Float[np.ndarray, "writer reader"]]
     null: Float[np.ndarray, " draw"]
 
     def best(self, kind: str) -> tuple[int, int]:
@@ -64,6 +71,13 @@ class HeadComposition:
         """Corrected for the number of pairs and kinds; NaN where there is no pair."""
         z = self.z[kind]
         return np.where(np.isnan(z), np.nan, p_values(self.null[:, None, None], z))
+
+    def hidden(self, kind: str, level: float) -> bool:
+        """Return whether no pair exceeds turns within what all heads share, and one might exceed
+        those of the whole residual stream.
+        """
+        whole = p_values(self.null, np.nanmax(self.whole[kind]))
+        return bool(np.nanmin(self.p_values(kind)) > level and whole <= NEAR)
 
 
 def compose(heads: HeadCircuits, draws: int, seed: int) -> HeadComposition | None:
@@ -96,6 +110,7 @@ def compose(heads: HeadCircuits, draws: int, seed: int) -> HeadComposition | Non
     return HeadComposition(
         by_kind(np.sqrt(squared[0])),
         by_kind(z[0]),
+        by_kind(np.stack([turned_anyhow(writes, each).numpy()[pairs] for each in reads.values()])),
         z[1:].max((1, 2)),
     )
 
@@ -167,6 +182,16 @@ def squared_scores(
         for part in writes.split(each)
     ]
     return torch.cat(parts)
+
+
+def turned_anyhow(
+    writes: Float[Tensor, "writer d_model rank"], reads: Float[Tensor, "reader d_model rank2"]
+) -> Float[Tensor, "writer reader"]:
+    """The z of squared scores over all rotations of the residual stream."""
+    d = writes.shape[1]
+    spread, other = ((each.mT @ each).square().sum((1, 2)) - 1 / d for each in (writes, reads))
+    variance = 2 * torch.outer(spread, other).clamp_min(1e-18) / ((d - 1) * (d + 2))
+    return (squared_scores(writes, reads) - 1 / d) / variance.sqrt()
 
 
 def random_rotation(n: int, draw: np.random.Generator) -> Float[Tensor, "n n"]:

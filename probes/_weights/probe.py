@@ -154,6 +154,9 @@ class Weights(Probe):
                 doubt="heads that write or read nothing, or fill the shared subspace evenly, score "
                 "the same however they are turned"
                 if z == 0
+                else "heads overlap beyond random directions, in what all heads share: weights do "
+                "not tell which reads which"
+                if composed.hidden(kind, self.significance)
                 else "",
                 caveat="overlap of weights; no path was cut",
                 at_chance=True,

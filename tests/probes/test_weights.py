@@ -180,6 +180,32 @@ def test_one_reader_among_heads_of_a_shared_subspace_is_found() -> None:
     assert at_level == {"Q": [[1, 6]], "K": [], "V": []}
 
 
+def test_what_all_heads_share_hides_who_reads_whom() -> None:
+    """Heads in three of 48 directions: one is made to read another, and every turn within the three
+    is about as near. Of heads in all 48 that read nothing, nothing is hidden.
+    """
+    made = random_heads(d_model=48)
+    shared = in_subspace(made, 3)
+    shared.q[2], shared.q[3] = shared.o[0].T, shared.o[1].T
+    found, apart = (composition.compose(heads, 199, 0) for heads in (shared, made))
+    assert found is not None and apart is not None
+    assert float(np.nanmin(found.p_values("Q"))) > 0.1 and found.hidden("Q", 0.01)
+    assert not any(apart.hidden(kind, 0.01) for kind in "QKV")
+
+
+def test_z_of_all_rotations_is_that_of_drawn_ones() -> None:
+    heads, draw = random_heads(), np.random.default_rng(0)
+    writes = composition.column_factor(heads.ov)
+    reads = composition.reading_factors(heads)["K"]
+    scores = [
+        composition.squared_scores(writes, composition.random_rotation(10, draw) @ reads)
+        for _ in range(20_000)
+    ]
+    own, drawn = composition.squared_scores(writes, reads), torch.stack(scores)
+    expected = (own - drawn.mean(0)) / drawn.std(0)
+    assert torch.allclose(composition.turned_anyhow(writes, reads), expected, atol=0.05, rtol=0.05)
+
+
 # --- the probe ------------------------------------------------------------------------------------
 def test_own_tokens_are_counted_as_by_hand() -> None:
     """Row 0 alone has its largest entry at its own token, and a row of equal entries has none."""
