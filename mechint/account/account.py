@@ -507,7 +507,7 @@ def probe_model(
     """
     results, errors = run_all(subject, probes, settings, seed=seed, on_probe=on_probe)
     account = account_of(subject, results, warnings=warnings)
-    audits = () if probes else audits_where_nothing_leads(account, subject, seed)
+    audits = () if probes else audits_where_no_mechanism_is_named(account, subject, seed)
     return (account.explained(audits) if audits else account), errors
 
 
@@ -534,7 +534,9 @@ def compare_programs(
     return found, f"{found.sentence}{alike}"
 
 
-def audits_where_nothing_leads(account: Account, subject: Subject, seed: int) -> Sequence[Audit]:
+def audits_where_no_mechanism_is_named(
+    account: Account, subject: Subject, seed: int
+) -> Sequence[Audit]:
     """Explanations of a model about which no probe that was run names a mechanism, best first; none
     where one does, or where the task states no program of one answer and is not prompts to a model
     that is small enough for a program of its own.

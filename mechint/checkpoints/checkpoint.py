@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.checkpoints.reader import Assumption, Recorded
+from mechint.checkpoints.reader import Assumption, FileFacts
 from mechint.checkpoints.weights import propose_moduli
 from mechint.config import ModelConfig
 from mechint.decide.evidence import at_least, why_too_few
@@ -32,13 +32,13 @@ from mechint.task.base import ACCURACY, LOSS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint(Recorded):
+class Checkpoint(FileFacts):
     """A model, its task and its history.
 
     path: the file that was read; format: name of the reader that recognized it; model:
     HookedTransformer, student or TransformerBridge, on its device, in evaluation mode; config: of
     the architecture; task: None where neither the file nor the caller names it. The other fields
-    are those of `Recorded`.
+    are those of `FileFacts`.
     """
 
     path: Path

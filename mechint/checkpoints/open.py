@@ -41,7 +41,7 @@ NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
 MAPPING = "mapping.yaml"
 """Beside a checkpoint, a mapping of this name is used for it."""
 
-Weights = Callable[[], StateDict]
+ReadWeights = Callable[[], StateDict]
 Data = str | Path | Sequence[Any] | None
 
 
@@ -117,7 +117,7 @@ def load_checkpoint(
         chosen = prompts(d_vocab, **({} if classes == d_vocab else {"n_classes": classes}))
         chosen.check_lengths(getattr(parsed.config, "n_ctx", None))
 
-    def within(weights: Weights) -> StateDict:
+    def within(weights: ReadWeights) -> StateDict:
         return _weights_in_file(file, dataclasses.replace(parsed, weights=weights()), chosen)
 
     fitted = fit(file, parsed, chosen)
@@ -401,7 +401,7 @@ def _is_dir(path: Path) -> bool:
 
 def _weights_at_step(
     file: Path, task: Task | None, changes: Mapping[str, Any], mapping: Mapped | None
-) -> Weights:
+) -> ReadWeights:
     """A function that reads the weights in `file` when they are wanted."""
 
     def weights() -> StateDict:

@@ -137,7 +137,7 @@ class Assumption(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class FileFacts:
     """Statements of a file about a model besides its weights; the one list of these fields.
 
     step: optimizer steps taken; metrics: name → number as recorded; seed: of the train/test split,
@@ -158,11 +158,11 @@ class Recorded:
 
     def recorded(self) -> dict[str, Any]:
         """These fields by name, to hand on."""
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(Recorded)}
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(FileFacts)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsedCheckpoint(Recorded):
+class ParsedCheckpoint(FileFacts):
     """The contents of one checkpoint in mechint's terms.
 
     config: of the architecture (ModelConfig or a student's); weights: in the names and shapes of

@@ -81,14 +81,14 @@ class RoundingBound(TorchDispatchMode):
         exact = decides and not narrows and not any(bool(self.of(one).any()) for one in floats)
         if not floats or exact:
             return found
-        if decides or func._schema.is_mutable or name not in MOVING | RULES.keys():
+        if decides or func._schema.is_mutable or name not in MOVING | ERROR_BOUNDS.keys():
             raise NotApplicableError(f"rounding in {name} is not bounded")
         if name in MOVING:
             errors_of = {id(one): self.of(one) for one in floats}
             taken, more = tree_map_only(Tensor, lambda x: errors_of.get(id(x), x), (args, kwargs))
             errors = tree_leaves(func(*taken, **more))
         else:
-            errors = tree_leaves(RULES[name](self, found, *args, **kwargs))
+            errors = tree_leaves(ERROR_BOUNDS[name](self, found, *args, **kwargs))
         for one, error in zip(made, errors, strict=True):
             error = error.abs().nan_to_num(torch.inf, torch.inf).masked_fill(one.isinf(), 0.0)
             self._kept[id(one)] = one, error
@@ -144,7 +144,7 @@ def _layer_norm(
     return at.rounded(y[0], error), *(torch.full_like(one, torch.inf) for one in y[1:])
 
 
-RULES: dict[str, Callable[..., Any]] = {
+ERROR_BOUNDS: dict[str, Callable[..., Any]] = {
     "_softmax": _softmax,
     "add": _sum,
     "addcmul": lambda at, y, c, a, b: at.rounded(y, _times(at, a * b, a, b) + at.of(c)),
@@ -168,4 +168,4 @@ RULES: dict[str, Callable[..., Any]] = {
     "sum": _total,
 }
 """Operation of ATen → its rule."""
-RULES["baddbmm"] = RULES["addmm"]
+ERROR_BOUNDS["baddbmm"] = ERROR_BOUNDS["addmm"]

@@ -71,16 +71,18 @@ def train_part(
             if run.directory is not None:
                 run.directory.check(run.spec, resume)
                 locks.enter_context(run.directory.lock())
-        kept = len(directories) == len(runs)
-        if kept and all(os.path.lexists(directory.config_file) for directory in directories):
-            # as it was begun
+        in_directories = len(directories) == len(runs)
+        if in_directories and all(
+            os.path.lexists(directory.config_file) for directory in directories
+        ):
+            # of the configurations they were begun with, which may lack settings added since
             ensemble = identifier([directory.asked_for() for directory in directories])
-        state = _restore(runs, directories, ensemble, resume) if kept else None
+        state = _restore(runs, directories, ensemble, resume) if in_directories else None
         known = state["runs"] if state else [directory.status() for directory in directories]
         left = [run for run in runs if run.status not in DONE]
-        commit = _committer(runs, directories, ensemble, threads) if kept else None
+        commit = _committer(runs, directories, ensemble, threads) if in_directories else None
         trained = Ensemble(left, device, progress, state, commit) if left else None
-        if kept:
+        if in_directories:
             _open(runs, directories, ensemble, known)
         if trained is not None:
             try:

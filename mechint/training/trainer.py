@@ -45,7 +45,7 @@ class Ensemble:
         runs: opened runs, none of them done; device: where they train.
         progress: called at evaluations and a few times a second.
         state: the saved state that they go on from, None at the start.
-        commit: called with tensors and step from time to time, to save them (`write_state`).
+        commit: called with tensors and step from time to time, to save them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Ensemble:
     ) -> None:
         self.runs, self.device, self.progress = list(runs), device, progress
         self.check_every = 1 if device.type == "cpu" else SYNC
-        self.write_state = commit
+        self._save = commit
         self.config = runs[0].spec.train
         self.step = 0
         specs = [run.spec for run in runs]
@@ -118,11 +118,11 @@ class Ensemble:
         """Make this step the one that all models go on from."""
         for run in self.runs:
             run.step = self.step
-        if self.write_state is None:
+        if self._save is None:
             return
         n = len(self.runs)
         optimizer = {name: value[:n].cpu().clone() for name, value in self.optimizer.state.items()}
-        self.write_state(
+        self._save(
             {
                 "step": self.step,
                 "device": self.device.type,

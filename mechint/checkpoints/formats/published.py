@@ -65,7 +65,7 @@ MAX_ORDER = 1024
 ACTIVATIONS = {"ReLU": "relu", "relu": "relu", "GeLU": "gelu", "GELU": "gelu", "gelu": "gelu"}
 FLAG = {"0": False, "1": True}
 MASKS = ["*.attn.mask"]
-FUNCTIONS = {
+OPERATION_OF = {
     "(x[0]+x[1])%": "add",
     "(x[0]-x[1])%": "subtract",
     "(x[0]*x[1])%": "multiply",
@@ -313,7 +313,9 @@ def _pizza(stated: Stated, state: StateDict) -> ParsedCheckpoint | None:
         "modular-arithmetic",
         {
             "p": stated.get("C", default=UNKNOWN),
-            "operation": next((ours for part, ours in FUNCTIONS.items() if part in funcs), UNKNOWN),
+            "operation": next(
+                (ours for part, ours in OPERATION_OF.items() if part in funcs), UNKNOWN
+            ),
             "equals": stated.ours(FLAG, "eqn_sign", default=False),
             "separate_vocabulary": stated.ours(FLAG, "diff_vocab", default=False),
             "train_fraction": stated.get("frac"),
