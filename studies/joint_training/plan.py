@@ -175,7 +175,7 @@ def pairs() -> list[PlannedRun]:
         **dict(zip(TOGETHER, ((64, 8), (48, 8), (48, 6)), strict=True)),
         **dict(zip(BLOCKS, ((40, 20), (24, 20)), strict=True)),
     }
-    last = {**NESTED_TRAIN, "evaluate_every": NESTED_TRAIN["steps"]}
+    last = {**NESTED_TRAIN, "evaluate_every": NESTED_TRAIN["steps"], "checkpoints": "last"}
     kinds = ((TOGETHER, last, 3), (BLOCKS, TABLE_TRAIN, 4))
     return [
         one
