@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.decide import Claim, wilson
+from mechint.decide import Claim
 from mechint.decide.null import MaxNull, Null, groupings, orderings, why_undecidable
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.probe.results import EACH, Effect, Figure, ProbeResult, Scope
@@ -151,19 +151,10 @@ class Linear(Probe):
             "scores", columns, "one row per variable and hook, scored on what was held out"
         )
         report.figures |= score_figures(self.kind, self._score, columns, list(points))
-        # selectivity is 0 at chance
-        certain = {
-            variable.name: 1 - 1 / variable.n_values if self.kind == "class" else 1.0
-            for variable in variables
-        }
-        selective = {
-            variable.name: self.kind == "number" or not self._is_copied(few, variable)
-            for variable in variables
-        }
         report.hero("scores")
         said = {"score": self._score, "control": self._control}
         scope = Scope(answers=subject.asked * (self.pos is None))
-        say(report, found, certain, selective, scope=scope, **said)
+        say(report, found, scope=scope, **said)
         return report.result()
 
     def _record(
@@ -174,26 +165,17 @@ class Linear(Probe):
         activations: dict[str, np.ndarray],
         scored: Scored,
     ) -> list[tuple[Any, ...]]:
-        """Records the variable's best score, which its null is the best of, and the first place
-        that is as good; returns its rows of the table.
+        """Records the variable's best score, which its null is the best of, its best place, and the
+        first at which it is decoded; returns its rows of the table.
         """
-        metric = f"linear.{variable.name}.{self._score}"
-        selectivity = {
-            point: score - max(scored.control[point], 0.0) for point, score in scored.scores.items()
-        }
+        metric, best = f"linear.{variable.name}.{self._score}", scored.best
         how = f"{self._control}, the best place of each"
-        top = max(scored.scores, key=lambda point: scored.scores[point])
-        low = scored.scores[top]
-        if self.kind == "class" and not math.isnan(low):
-            low, _ = wilson(round(low * scored.held_out), scored.held_out)
-        enough = min(selectivity[top], LEAST)
-        firsts = (p for p, s in scored.scores.items() if s >= low and selectivity[p] >= enough)
-        best = next(firsts, top)
-        score = scored.scores[top]
+        score = max(scored.scores.values())
         null = Null.sampled(metric, score, scored.null, how, scored.arrangements)
         report.metric(metric, score, null=null)
+        report.metric(f"linear.{variable.name}.first_at", next(iter(scored.decoded), None))
         report.metric(f"linear.{variable.name}.best_at", best)
-        report.metric(f"linear.{variable.name}.selectivity", selectivity[best])
+        report.metric(f"linear.{variable.name}.selectivity", scored.selectivity(best))
         report.metric(f"linear.{variable.name}.ridge", scored.ridge[best])
         if self.kind == "number":
             values = variable.value_of(subject.data.tokens).cpu().numpy()[self._examples(subject)]
@@ -201,7 +183,7 @@ class Linear(Probe):
             length = max(float(np.linalg.norm(direction)), 1e-300)
             report.array(f"direction of {variable.name}", direction / length)
         return [
-            (variable.name, p, s, scored.control[p], selectivity[p], scored.ridge[p])
+            (variable.name, p, s, scored.control[p], scored.selectivity(p), scored.ridge[p])
             for p, s in scored.scores.items()
         ]
 
@@ -267,7 +249,10 @@ class Linear(Probe):
         if self.kind == "class":
             types = _input_types(subject, variable, int(self._reads(subject).min()))
             train = draw.permutation(len(values)) < len(values) // 2
-            control = draw.choice(values, types.max() + 1)[types]
+            named, n_types = np.unique(values), types.max() + 1
+            # another name for each token is decoded as well as its own
+            renamed = draw.permutation(named) if len(named) == n_types else None
+            control = (draw.choice(values, n_types) if renamed is None else renamed)[types]
             shuffles = [draw.permutation(values) for _ in range(self.permutations)]
             fit = draw.random(len(values)) < 0.75
             arrangements = groupings(np.unique(values, return_counts=True)[1].tolist())
@@ -283,7 +268,11 @@ class Linear(Probe):
         values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
         shuffles = [shuffle[rows] for shuffle in shuffles]
         null = np.full(self.permutations, -np.inf)
-        scored = Scored({}, {}, {}, null, arrangements, int((~train).sum()))
+        number = self.kind == "number"
+        certain = 1.0 if number else 1 - 1 / variable.n_values  # selectivity is 0 at chance
+        selective = number or not self._is_copied(subject, variable)
+        held_out = int((~train).sum())
+        scored = Scored({}, {}, {}, null, arrangements, held_out, certain, selective)
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():
             for labels, into in ((values, scored.scores), (control, scored.control)):
@@ -370,7 +359,8 @@ def score_figures(
 class Scored:
     """Place → score of the variable, of its control task, and the penalty; null (sample,) the best
     place of each shuffle; arrangements: in how many ways the values can be shuffled; held_out: how
-    many rows are scored.
+    many rows are scored; certain: the selectivity of certainty; selective: whether the control task
+    tells computing from memorizing, as for one input token it does not.
     """
 
     scores: dict[str, float]
@@ -379,6 +369,45 @@ class Scored:
     null: Float[np.ndarray, " sample"]
     arrangements: float
     held_out: int
+    certain: float = 1.0
+    selective: bool = True
+
+    def selectivity(self, place: str) -> float:
+        """The score less that of the control task, of which one below chance adds nothing."""
+        return self.scores[place] - max(self.control[place], 0.0)
+
+    def skill(self, place: str) -> float:
+        """Selectivity over that of certainty; the score above shuffles where there is none."""
+        if self.selective:
+            return min(self.selectivity(place) / self.certain, 1.0)
+        return above_shuffled(self.scores[place], self.null)[0]
+
+    @property
+    def decoded(self) -> list[str]:
+        """The places with more than the least skill, and a score above all shuffles."""
+        largest = self.null.max()
+        return [p for p, s in self.scores.items() if s > largest and self.skill(p) > LEAST]
+
+    @property
+    def best(self) -> str:
+        """The place with the largest score of those; the nearest where there are none."""
+        found = self.decoded
+        return (
+            max(found, key=self.scores.__getitem__) if found else max(self.scores, key=self.skill)
+        )
+
+    @property
+    def top(self) -> str:
+        """The place with the largest score."""
+        return max(self.scores, key=self.scores.__getitem__)
+
+    @property
+    def is_moved(self) -> bool:
+        """Return whether the control task, too, is decoded where the variable is not decoded much
+        better: both are functions of tokens that were moved there.
+        """
+        hidden = self.selective and self.control[self.top] > self.null.max()
+        return hidden and not self.decoded
 
 
 def above_shuffled(
@@ -396,33 +425,26 @@ def above_shuffled(
 
 
 def say(
-    report: Report,
-    scored: Mapping[str, Scored],
-    certain: Mapping[str, float],
-    selective: Mapping[str, bool],
-    *,
-    score: str,
-    control: str,
-    scope: Scope = EACH,
+    report: Report, scored: Mapping[str, Scored], *, score: str, control: str, scope: Scope = EACH
 ) -> None:
     """Report the variable that is decoded best, tested against the best variable of each shuffle; a
-    variable whose null cannot decide is left out of both and named as not asked.
+    variable whose null or control task cannot decide is left out of both and named as not asked.
 
     Args:
-        certain: variable → the selectivity that certainty has; selective: variable → whether its
-            control task tells computing from memorizing, as for one input token it does not.
         score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words;
             scope: of the places that were read.
     """
     metrics, level = report.metrics, report.probe.significance
     keys = {name: f"linear.{name}.{score}" for name in scored}
-    skills = {
-        name: min(metrics[f"linear.{name}.selectivity"] / certain[name], 1.0)
-        if selective[name]
-        else above_shuffled(metrics[keys[name]], scored[name].null)[0]
-        for name in scored
-    }
+    skills = {name: one.skill(one.best) for name, one in scored.items()}
+
+    def text(name: str, place: str, of: str = "scores") -> str:
+        value = getattr(scored[name], of)[place]
+        return f"{value:.0%}" if score == "accuracy" else f"R² {value:.3g}"
+
+    moved = [name for name, one in scored.items() if one.is_moved]
     unsaid = {name: why_undecidable([report.nulls[key]], level) for name, key in keys.items()}
+    unsaid |= dict.fromkeys(moved, "no control task separates it from a token that is moved there")
     told = [name for name in scored if unsaid[name] is None]
     pool = told or [max(skills, key=lambda name: np.nan_to_num(skills[name], nan=-np.inf))]
     scaled = [above_shuffled(metrics[keys[name]], scored[name].null) for name in pool]
@@ -431,36 +453,46 @@ def say(
     decodable = {name: p_values[name] <= level and skills[name] > LEAST for name in pool}
     best = max(pool, key=lambda name: (decodable[name], skills[name]))
     report.update({"linear.best_variable": best, "linear.best_skill": skills[best]})
-    metric, key, top = "linear.best_above_shuffled", keys[best], float(observed[pool.index(best)])
+    metric, top = "linear.best_above_shuffled", float(observed[pool.index(best)])
     searched = "place" if len(pool) == 1 else "place and variable"
     # any of the shuffled variables may reach what a perfect one reaches
     reached = sum(1 / scored[name].arrangements for name in pool)
     arrangements = 1 / reached if reached else math.inf
     how = f"{control}, the best {searched} of each"
     report.metric(metric, top, null=Null.sampled(metric, top, null.max(0), how, arrangements))
-    accuracy = Effect(
-        skills[best],
-        label="selectivity over that of certainty" if selective[best] else "score above chance",
-        baseline=0.0,
-        baseline_label="no better than its control" if selective[best] else "shuffled",
-    )
-    place = metrics[f"linear.{best}.best_at"]
+    own = scored[best]
+    at, places = own.best, list(own.scores)
+    first = next(iter(own.decoded), at)
+    stays = own.decoded == places[places.index(first) :] != [first]
+    where = f"from {first} on" if stays else f"after {first}"
+    more = f" ({text(best, first)}; {text(best, at)} after {at})" if first != at else ""
+    n = f" on {own.held_out:,} held out"
+    nearest = f"; {best!r} comes nearest" * (len(pool) > 1)
+    denied = "No variable is" if nearest else f"{best!r} is not"
     report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
         Claim(
-            f"{best!r} can be decoded linearly after {place}.",
-            no=f"No variable is decoded much better than its control; {best!r} comes nearest.",
+            f"{best!r} can be decoded linearly {where}{more}.",
+            no=f"{denied} decoded much better than its control{nearest}.",
             unclear=f"Whether {best!r} can be decoded linearly is unclear.",
-            caveat=""
-            if selective[best]
-            else "an input token, moved there: no control task applies",
+            doubt=unsaid[best] or "",
+            caveat="" if own.selective else "an input token, moved there: no control task applies",
             at_chance=True,
         ),
-        accuracy,
-        null=metric if told else key,
-        least=LEAST,
+        Effect(
+            own.scores[at],
+            "",
+            ("accuracy" if score == "accuracy" else "R²") + n,
+            max(own.control[at], 0.0) if own.selective else float(np.median(own.null)),
+            "its control task" if own.selective else "shuffled",
+        ),
+        null=metric,
+        least=-math.inf,
+        holds=decodable[best],
         scope=scope,
     )
     for name, reason in unsaid.items():
         if told and reason is not None:
-            report.not_asked(repr(name), reason)
+            at = scored[name].top
+            beside = f" ({text(name, at)}, control task {text(name, at, 'control')})"
+            report.not_asked(repr(name) + beside * (name in moved), reason)

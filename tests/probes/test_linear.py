@@ -108,12 +108,8 @@ def test_a_variable_is_held_against_all_that_were_probed() -> None:
             if name in names:
                 one = Scored({"x": score}, {"x": 0.0}, {"x": 0.0}, nulls[name], math.inf, 20)
                 report.metric(f"linear.{name}.r2", score, null=one.null, how="shuffled")
-                report.metric(f"linear.{name}.best_at", "x")
-                report.metric(f"linear.{name}.selectivity", score)
                 scored[name] = one
-        certain = dict.fromkeys(scored, 1.0)
-        selective = dict.fromkeys(scored, True)
-        say(report, scored, certain, selective, score="r2", control="shuffled")
+        say(report, scored, score="r2", control="shuffled")
         return report
 
     def level(score: float) -> float:
@@ -147,16 +143,42 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
         assert result.null["linear.a < b.r2"].p_value == 1
 
 
-@pytest.mark.parametrize(("early", "place"), [(0.99, "early"), (0.8, "late")])
-def test_the_first_place_as_good_as_the_best_is_named(early: float, place: str) -> None:
-    """Of 100 held out, 99 and 100 right are the same, 80 are not; nor what a control has, too."""
+@pytest.mark.parametrize(
+    ("early", "control", "first"), [(0.9, 0.2, "early"), (0.5, 0.2, "late"), (0.9, 0.7, "late")]
+)
+def test_the_first_place_from_which_a_variable_is_decoded_is_named(
+    early: float, control: float, first: str
+) -> None:
+    """Of five values certainty has a selectivity of 0.8: 0.7 is more than half, 0.3 and 0.2 are
+    not; the best place is another."""
     subject = planted.modular_addition(5, (1,)).subject
-    for control, said in ((0.2, place), (0.9, "late")):
-        report, controls = Report(Linear(), subject), {"early": control, "late": 0.2}
-        scores, ridge = {"early": early, "late": 1.0}, dict.fromkeys(controls, 0.0)
-        one = Scored(scores, controls, ridge, np.zeros(199), math.inf, 100)
-        Linear()._record(report, subject, subject.task.variables["x"], {}, one)  # type: ignore[union-attr]
-        assert report.metrics["linear.x.best_at"] == said
+    report, controls = Report(Linear(), subject), {"early": control, "late": 0.2}
+    scores, ridge = {"early": early, "late": 1.0}, dict.fromkeys(controls, 0.0)
+    found = Scored(scores, controls, ridge, np.linspace(0, 0.3, 199), math.inf, 100, 0.8)
+    assert subject.task is not None
+    Linear()._record(report, subject, subject.task.variables["x"], {}, found)
+    assert report.metrics["linear.x.first_at"] == first
+    assert report.metrics["linear.x.best_at"] == "late"
+    say(report, {"x": found}, score="accuracy", control="shuffled")
+    (finding,) = report.findings
+    assert finding.verdict == "yes" and finding.effect is not None
+    assert (finding.effect.value, finding.effect.baseline) == (1.0, 0.2)
+    assert first in finding.headline
+
+
+def test_tokens_whose_relabelings_are_decoded_as_well_are_not_denied() -> None:
+    """Operands stand at the answer from the attention on, as any relabeling of them does; the sum
+    is computed nowhere, and only that is denied.
+    """
+    task = TASKS["modular-arithmetic"](p=11)
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=64, n_heads=1), seed=0)
+    result = Linear().run(Subject(model, task))
+    (finding,) = result.findings
+    assert result.metrics["linear.x.accuracy"] > 0.9 and finding.verdict != "yes"
+    assert "'answer'" in finding.headline and "'x'" not in finding.headline
+    assert [question[:3] for question, _ in result.not_asked] == ["'x'", "'y'"]
+    (alone,) = Linear(variable="x").run(Subject(model, task)).findings
+    assert alone.verdict == "unclear"
 
 
 def test_what_one_token_tells_is_held_against_other_functions_of_it() -> None:
