@@ -34,7 +34,9 @@ def add_logits_finding(
     null = found.test(name, PERMUTED_CLASSES)
     report.metric(name, found.observed, null=null)
     keys = [label for label in keys if label in found.named_keys]
-    some, which = in_words(len(keys), noun), named(keys)
+    others, order = found.unnamed_keys, say_order(value_tokens(report.subject))
+    more = f"unclear whether {named(others)}, too" * bool(others)
+    some, which = "at least " * bool(others) + in_words(len(keys), noun), named(keys)
     fails_on_unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if fails_on_unseen and found.unseen else ""
     report.finding(
@@ -44,7 +46,7 @@ def add_logits_finding(
             unclear=f"Key {plural(noun)} of the logits are unclear.",
             doubt=found.undecided,
             lead=found.named_share >= HALF,
-            caveat=say_order(value_tokens(report.subject)),
+            caveat="; ".join(filter(None, (order, more))),
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),

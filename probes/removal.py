@@ -37,6 +37,8 @@ ALPHA = 0.01
 """Level at which removals are held against random ones."""
 ROWS_AT_ONCE = 4096
 """Examples of one forward, over all removals that it has."""
+ALSO = 0.1
+"""Share of the rise without the keys from which that without another component alone is said."""
 EXACT = 1e-3
 """The largest part of an embedding, relative to its largest value, that may depend on more than its
 token."""
@@ -277,12 +279,16 @@ class Removals:
         sample = sample_examples(subject, examples, examples_rng)
         on_sample = replace(self, edited=replace(self.edited, subject=sample))
         report.metric("embedding.examples", len(sample.data))
-        bar = max([least, *(on_sample.rise([k]) for k in others)])
+        other_rises = {k: on_sample.rise([k]) for k in others}
+        bar = max([least, *other_rises.values()])
         needed = [k for k in key if on_sample.rise([k]) > bar]
         if on_sample.rise(needed) < on_sample.rise(key) / 2:
             needed = []  # what is needed is more than these
         report.metric("embedding.needed", needed)
         together, name = needed or key, "embedding.removal_named"
+        most = ALSO * on_sample.rise(together)
+        also = {k: rise for k, rise in other_rises.items() if rise > max(least, most)}
+        report.metric("embedding.also_needed", also, unit="nats")
         report.metric(name, self.rise(together), unit="nats")
         rows, rest = self.harmonics.rows(together), self.harmonics.rows(others)
         if len(rows) < len(rest):  # else no as many directions are left to remove
@@ -309,6 +315,11 @@ def add_finding(
     together = len(keys) > 1 and not metrics["embedding.needed"]
     unclear = f"Whether the model needs {these} is unclear."
     asked = len(keys) if together else 1
+    also = sorted(metrics["embedding.also_needed"].items(), key=lambda one: -one[1])
+    alone = ", ".join(f"{k} ({rise:.3g} nats)" for k, rise in also[:4])
+    how = " together" * together or " most" * bool(also)
+    order = say_order(value_tokens(report.subject))
+    more = f"without others alone it rises, too: {alone}" * bool(also)
     if (null := report.nulls.get(name)) is None:
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
@@ -319,12 +330,12 @@ def add_finding(
         return
     report.finding(
         Claim(
-            f"The model needs {these}{' together' * together}: {named(keys, 6)}.",
+            f"The model needs {these}{how}: {named(keys, 6)}.",
             no=f"The model needs {these} no more than others."
             if metrics[name] > least
             else f"The model does not need {these}.",
             unclear=unclear,
-            caveat=say_order(value_tokens(report.subject)),
+            caveat="; ".join(filter(None, (order, more))),
             causal=True,
         ),
         Effect.of(

@@ -54,8 +54,9 @@ class Spectrum:
     """One value per component, and which components are key.
 
     values (h,): share of the energy, or cosine; keys: labels, in the group's order; thresholds
-    (h,): what a key has to exceed; null (sample,): the largest value of each permuted sample, a
-    share in units of a flat one's; observed: the largest value in these units; arrangements: see
+    (h,): what a key has to exceed; levels (h,): what it exceeds whatever permuted samples do; null
+    (sample,): the largest value of each permuted sample, a share in units of a flat one's;
+    observed: the largest value in these units; arrangements: see
     `Null`; unseen: the same on `where`, inputs that the model cannot have memorized.
     """
 
@@ -66,6 +67,7 @@ class Spectrum:
     null: Float[np.ndarray, " sample"]
     observed: float
     arrangements: float = math.inf
+    levels: Float[np.ndarray, " h"] | float = math.inf
     where: str = "all inputs"
     unseen: Spectrum | None = None
 
@@ -99,6 +101,15 @@ class Spectrum:
     def named_share(self) -> float:
         """The share of the logits' variance along those that a sentence names."""
         return sum(self.by_label[label] ** 2 for label in self.named_keys)
+
+    @property
+    def unnamed_keys(self) -> list[Label]:
+        """What exceeds its level and would be named, of which its null does not tell whether it is
+        key.
+        """
+        least = math.sqrt(NAMED_SHARE * self.explained)
+        above = self.values > np.maximum(self.levels, least)
+        return [k for k, a in zip(self.labels, above, strict=True) if a and k not in self.keys]
 
     @property
     def undecided(self) -> str:
@@ -205,6 +216,7 @@ def step_down(
         first,
         float(values.max(initial=0.0)),
         min(map(harmonics.arrangements, candidates or labels[:1]), default=math.inf),
+        levels,
     )
 
 

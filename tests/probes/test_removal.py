@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,17 @@ import tasks
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.decide.null import Null
+from mechint.groups.finite import cyclic
+from mechint.groups.spectrum import Harmonics
 from mechint.models import build
 from mechint.probe import Report
 from mechint.registry import PROBES
 from mechint.subject import Subject
-from probes.removal import EmbeddingRemoval, add_finding, losses_at_mean, mean_loss
+from probes.removal import EmbeddingRemoval, Removals, add_finding, losses_at_mean, mean_loss
 
 P = 5
+
+NAMED, HARMONICS = "embedding.removal_named", Harmonics(cyclic(29))
 
 
 def subject(**config: Any) -> Subject:
@@ -68,16 +73,39 @@ def test_what_is_needed_costs_more_than_all_the_rest() -> None:
     """As of a group's representations: without the named one the loss rises by 2.6 nats, without
     all others by 5.5.
     """
-    name = "embedding.removal_named"
+    name = NAMED
     for unnamed, verdict in ((5.5, "unclear"), (0.1, "yes")):
         report = Report(
             PROBES["fourier"](), planted.modular_addition(p=11, frequencies=(3,)).subject
         )
         report.update({name: 2.6, "embedding.removal_unnamed": unnamed})
         report.update({"embedding.needed": [], "embedding.examples": 121})
+        report.metric("embedding.also_needed", {})
         report.nulls[name] = Null.sampled(name, 2.6, np.linspace(0, 0.2, 199), "random others")
         add_finding(report, "frequency", [3], [1, 2, 4, 5], 0.1)
         assert report.findings[0].verdict == verdict
+
+
+def test_others_that_are_needed_as_well_stand_beside_those_that_are_named() -> None:
+    """Of a plant of two frequencies one is called key; without the other alone the loss rises by
+    what it does without that in W_E.
+    """
+    one = planted.modular_addition(p=29, frequencies=(3, 8)).subject
+    report, others = Report(PROBES["fourier"](), one), [k for k in range(1, 15) if k != 3]
+    removals = Removals(report, EmbeddingRemoval(one, (tuple(range(29)),)), HARMONICS, 9, 0)
+    removals.add([3], others, [3], 29 * 29, 1e-3)
+    wave = np.exp(2j * np.pi * 8 / 29 * np.arange(29))
+    onto = torch.from_numpy(np.outer(wave, wave.conj()).real * 2 / 29).float()
+    model = copy.deepcopy(one.model)
+    with torch.no_grad():
+        model.W_E[:29].sub_(onto @ model.W_E[:29])
+    rise = Subject(model, one.task).loss()["answer"] - one.loss()["answer"]
+    assert report.metrics["embedding.also_needed"] == {8: pytest.approx(rise, rel=1e-3)}
+    report.update({NAMED: 9.0, "embedding.removal_unnamed": 8.0})
+    report.nulls = {NAMED: Null.sampled(NAMED, 9.0, np.linspace(0, 0.2, 199), "random others")}
+    add_finding(report, "frequency", [3], others, 0.1)
+    assert report.findings[0].verdict == "yes"
+    assert f" 8 ({rise:.3g} nats)" in report.findings[0].caveat
 
 
 def test_two_lists_of_tokens_are_removed_together() -> None:

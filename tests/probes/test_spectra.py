@@ -149,6 +149,25 @@ def test_a_ripple_on_a_table_of_answers_is_no_key() -> None:
     assert found.keys == []
 
 
+def test_frequencies_above_noise_that_permutations_hide_are_not_left_out() -> None:
+    """Four waves in noise: two exceed permuted classes, the others what noise has alone. Of one
+    wave in the same noise nothing else is in doubt.
+    """
+    angle = 2 * np.pi / 17 * (np.arange(17)[:, None] - np.arange(17))
+    noise = 4 * np.random.default_rng(0).standard_normal((17, 17))
+
+    def found(*waves: tuple[int, float]) -> spectra.Spectrum:
+        table = noise + sum(size * np.cos(k * angle) for k, size in waves)
+        table -= table.mean(1, keepdims=True)
+        table -= table.mean(0)
+        sums = LogitSums(table, 17, float((table**2).sum()))
+        return spectra.cosine_spectrum(Harmonics(cyclic(17)), sums, KeyRule(), 0)
+
+    many, one = found((3, 7), (8, 2.2), (1, 1.8), (4, 1.4)), found((3, 7))
+    assert many.keys == [3, 8] and many.unnamed_keys == [1, 4]
+    assert one.keys == [3] and one.unnamed_keys == []
+
+
 def test_a_later_round_never_raises_the_threshold() -> None:
     nulls = iter([np.array([2.0] * 499), np.array([5.0] * 499), np.array([0.5] * 499)])
     values = np.array([3.0, 1.0, 0.0])
