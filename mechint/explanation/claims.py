@@ -230,8 +230,8 @@ def explanation_of(subject: Subject, claimed: Sequence[Any], under: Any = None) 
     named += [(str(p), p.site.layer or 0, p.site.units) for p in parts if p.site.kind == "head"]
     for words, layer, heads in named:
         if not heads or layer >= subject.n_layers or max(heads) >= n_heads:
-            last = f"L{subject.n_layers - 1}H{n_heads - 1}"
-            raise ParameterError(f"claim {words!r}: expected heads from L0H0 to {last}")
+            last = f"expected heads from L0H0 to L{subject.n_layers - 1}H{n_heads - 1}"
+            raise ParameterError(f"claim {words!r}: {last if n_heads else 'there are no heads'}")
     name = "; ".join(map(str, [*parts, *routes, *copies]))
     return Explanation(
         name,

@@ -104,7 +104,7 @@ def explain(
         of each, then the others; `Audit.scope` says which answer one is of.
 
     Raises:
-        NotApplicableError: the subject has neither a task nor prompts.
+        NotApplicableError: the subject has neither a task nor prompts, or no answers.
         UnknownNameError, ParameterError: there is no such family, or it does not apply; or more
             than `MAX_ANSWERS` answers are asked about.
     """
@@ -112,6 +112,11 @@ def explain(
         raise NotApplicableError(
             f"{subject.describe()}: give prompts, whose answers by the model are explained: "
             "explain --data prompts.jsonl, or load(path, data=…)"
+        )
+    if not len(subject.answers):
+        raise NotApplicableError(
+            f"{subject.describe()}: its task reads no answer at a position, which a program gives; "
+            "without --probe, analyze asks what applies"
         )
     subject = subject if answer is None else subject.with_answer(answer)
     if subject.answer == "all":

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import mechint
+import tasks
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError, UnknownNameError
@@ -205,6 +206,16 @@ def total(tokens: torch.Tensor) -> torch.Tensor:
 
 def answer(tokens: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
     return total % 13
+
+
+def test_a_task_without_answers_has_no_program() -> None:
+    """Of a regression nothing is read at a position: one line says so, of one answer and of all."""
+    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
+    (run,) = mechint.train(task, {"width": 4}, {"steps": 2})
+    subject = run.subject()
+    for answer in (None, "all", 0):
+        with pytest.raises(NotApplicableError, match="reads no answer at a position"):
+            explain(subject, answer=answer)
 
 
 def product(tokens: torch.Tensor) -> torch.Tensor:
