@@ -249,7 +249,7 @@ class Account(Shown):
         verdict = verdict_with_program("" if lead is None else self.verdict, eligible)
         if self.verdict == NOT_ASKED and any(a["standing"] != "untested" for a in values):
             verdict = verdict or NOTHING
-        scope = self.scope
+        scope, caveat = self.scope, self.caveat
         if verdict not in ("", self.verdict, NOTHING):
             scope = scope.within([from_jsonable(Scope, eligible[0]["scope"])])
             if lead is None and len(answers) > 1:  # no program speaks for the other answers
@@ -265,7 +265,9 @@ class Account(Shown):
             doubt = [a for a in values if a["standing"] in open_ and a["family"] != "none"]
             for one in doubt[:1]:
                 verdict = f"{one['standing'].capitalize()}: {one['short'] or one['name']}."
-        return replace(self, verdict=verdict or self.verdict, audits=values, scope=scope)
+                caveat = str(one["reason"])
+        verdict = verdict or self.verdict
+        return replace(self, verdict=verdict, audits=values, scope=scope, caveat=caveat)
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
@@ -408,6 +410,10 @@ def account_of(
     """
     verdict, scope, caveat = verdict_of(results)
     known = subject.provenance["checkpoint"]
+    assumed = {name: one["value"] for name, one in known.get("assumed", {}).items()}
+    if assumed.get("attention_dir") == "causal":
+        masked = "the file states no mask: it is read as causal, no token seeing later ones"
+        warnings = [*warnings, masked]
     refused = {}
     if verdict == NOT_ASKED:  # the reader sees why no probe that names a mechanism was run
         naming = [name for name in quick_probes() if _may_name_mechanism(PROBES[name])]
@@ -422,7 +428,7 @@ def account_of(
         step=known.get("step"),
         parameters=sum(weight.numel() for weight in subject.model.parameters()),
         results=dict(results),
-        assumed={name: one["value"] for name, one in known.get("assumed", {}).items()},
+        assumed=assumed,
         warnings=tuple(warnings),
         next=tuple(next_commands),
         refused=refused,

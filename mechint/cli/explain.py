@@ -137,6 +137,8 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
         from mechint.explanation.text import audits_text
 
         screen = console()
+        for warning in account.warnings:
+            screen.print(f"warning: {warning}", markup=False, highlight=False)
         heading = one_line(f"{account.title}   {path}")
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
         for one in certificates:

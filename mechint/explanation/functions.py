@@ -68,7 +68,8 @@ class Function:
     python: an expression over the variables' names. compute: values → answers (example,),
     `NOTHING` where it gives none. size: roughly its constants. tables: names in `python` → their
     numbers. tops: values → flags (example, answer) of the answers that come first, several where
-    they are tied; None where there is always one.
+    they are tied; None where there is always one. words: its expression in words, for titles; ""
+    where it is short.
     """
 
     python: str
@@ -76,6 +77,7 @@ class Function:
     size: float
     tables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tops: Callable[[Values], Tensor] | None = None
+    words: str = ""
 
     def strict(self, values: Values) -> Int[Tensor, " example"]:
         """The answers, `NOTHING` where several are tied."""
@@ -507,7 +509,10 @@ def products(fitting: Fitting) -> Iterator[Function]:
                 x, y = (values[one].clamp(max=len(table) - 1) for one in (a, b))
                 return said(values, (a, b), table[x, y])
 
-            yield Function(f"{name}.get(({first}, {second}))", compute, 4, {name: written})
+            words = f"the product of {first} and {second} in a group of {n} elements"
+            words += "".join(f" and the zero {one}" for one in zero)
+            python = f"{name}.get(({first}, {second}))"
+            yield Function(python, compute, 4, {name: written}, words=words)
 
 
 def completed(table: Int[np.ndarray, "element element"]) -> Int[np.ndarray, "element element"]:

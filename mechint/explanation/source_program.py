@@ -288,17 +288,20 @@ class SourceProgram:
         """The program in one line: the answer, with a variable's expression where it is one."""
         if self.needless and self.otherwise is not None:
             return self.otherwise.title
-        text, several = self.function.python, [v for vs in self.variables for v in vs]
+        several = [v for vs in self.variables for v in vs]
         used = [one for one in several if self.function.uses(one)]
-        short = text
+        text = short = self.function.words or self.function.python
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
-        short = (short if len(short) <= MAX_TITLE else text) + TIES * (self.tied > 0)
+        if len(short) > MAX_TITLE:
+            said = (f"{one.name} = {one.python}" for one in used if one.name != one.python)
+            short = ", ".join([text, *said])
+        short += TIES * (self.tied > 0)
         for name, table in self.function.tables.items():
             short = short.replace(f"{name}.get(", f"a table of {len(table)} rows by (")
         if self.otherwise is not None:
             other = self.otherwise.title.removeprefix("answer = ").removesuffix(WHATEVER)
-            first = f"({short})" if " if " in short else short
+            first = f"({short})" if " if " in short or ", v" in short else short
             return (
                 f"answer = {short if short == other else f'{first} if {self.where} else {other}'}"
             )

@@ -21,6 +21,13 @@ ORDER = tuple(STANDINGS)
 """Standings of explanations, best first."""
 COMPUTES = ("coverage", "composed inputs")
 """Tests of a program that computes the answers that are counted."""
+HOW = {
+    "coverage": "",
+    "composed inputs": "to mixed inputs",
+    "path patching": "with this attention alone",
+    "interchange": "under interchange",
+}
+"""Kind of test → the words for what it counts, after the answers."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,8 @@ class Accounted:
     """The share that an explanation accounts for, in the words that its tests bear out.
 
     verb: "explains" of a program that computes what is counted, "keeps" of the rest; of: what is
-    counted; how: under what, of what is kept. share, at_least: above chance, and the lower end of
-    its interval.
+    counted; how: that this is above chance, and which of the counts is the least. share, at_least:
+    that one, and the lower end of its interval.
     """
 
     verb: str
@@ -103,19 +110,20 @@ class Audit(Shown):
             match = min(matches, key=lambda one: one.value)
             assert match.effect is not None and match.effect.interval is not None
             return Accounted("explains", "logits", match.value, match.effect.interval[0])
-        shares = [(one.kind, *one.kept) for one in self.tests if one.of and one.kept is not None]
+        shares = [(*one.kept, one.kind) for one in self.tests if one.of and one.kept is not None]
         program = self.explanation.over_sources
-        # a constant on composed inputs answers others than those that are counted
-        one_answer = program is not None and not program.groups
-        for kinds, more, verb, how in (
-            (COMPUTES[:1] if one_answer else COMPUTES, ("path patching",), "explains", ""),
-            (("interchange",), (), "keeps", "under interchange"),
-            (("path patching",), (), "keeps", "with this attention alone"),
+        constant = program is not None and not program.groups  # chance of it is all
+        words = "but not how it multiplies" * bool(program and program.function.words)
+        for kinds, more, verb in (
+            (COMPUTES, ("path patching",), "explains"),
+            (("interchange",), (), "keeps"),
+            (("path patching",), (), "keeps"),
         ):
-            if any(kind in kinds for kind, *_ in shares):
-                asked = [ends for kind, *ends in shares if kind in (*kinds, *more)]
-                share, low = min(asked, key=lambda ends: ends[0])
-                return Accounted(verb, "answers", share, max(low, 0.0), how)
+            asked = [one for one in shares if one[2] in (*kinds, *more)]
+            if any(kind in kinds for *_, kind in asked):
+                share, low, kind = min(asked, key=lambda one: one[0])
+                how = filter(None, ("above chance" * (not constant), HOW[kind], words))
+                return Accounted(verb, "answers", share, max(low, 0.0), ", ".join(how))
         return None
 
     def to_dict(self) -> dict[str, Any]:

@@ -109,8 +109,8 @@ def accounted_text(audit: Mapping[str, Any]) -> str:
     if found is None or audit["standing"] not in NOT_FALSE:
         return ""
     least = math.floor(100 * found["at_least"] + 1e-9)  # a bound is not rounded up
-    how = f" {found['how']}" if found["how"] else ""
-    return f"{found['verb']} {found['share']:.0%} (≥{least}%) of its {found['of']}{how}"
+    said = f"{found['verb']} {found['share']:.0%} (≥{least}%) of its {found['of']}"
+    return f"{said} {found['how']}".rstrip()
 
 
 def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:

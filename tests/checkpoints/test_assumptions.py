@@ -9,6 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from mechint.account import account_of
 from mechint.checkpoints import load_checkpoint
 from mechint.cli import main
 from mechint.config import ModelConfig
@@ -52,6 +53,13 @@ def test_what_is_set_is_no_longer_assumed_and_the_model_is_the_one_that_was_save
     assert not torch.allclose(assumed.model(TOKENS), expected)
     known = opened.subject().provenance["checkpoint"]
     assert set(known["assumed"]) == unseen and known["extra"]["set"] == said
+
+
+def test_a_mask_that_is_assumed_is_said_before_the_verdict(bare):
+    for set_, asked in (({}, "causal"), ({"attention_dir": "causal"}, "")):
+        text = str(account_of(load_checkpoint(bare, model=set_).subject(), {}))
+        first, *_ = text.split("NOTHING WAS ASKED")
+        assert ("read as causal" in " ".join(first.split())) == bool(asked)
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,14 @@ def test_interchanges_are_of_groups_keys_or_halves(told: Any) -> None:
         assert test.standing == standing
 
 
+def test_few_right_answers_are_wrong_where_a_constant_gives_them_all(told: Any) -> None:
+    """A constant has all of them, so that none above it can be right; but some are wrong."""
+    for right, standing in ((0, "wrong"), (N, "unclear")):
+        tokens = torch.zeros(N, 5).long() + (torch.arange(N)[:, None] >= right)
+        (test,) = told(program(), tokens=tokens, own=torch.zeros(N).long()).tests["coverage"]
+        assert test.standing == standing and test.value == right / N
+
+
 def test_a_key_is_moved_where_a_token_rule_names_it(told: Any) -> None:
     """To operands whose tokens were brought on three inputs or more; decides of one group alone."""
     tokens = torch.zeros(N, 5).long()

@@ -689,13 +689,14 @@ UNTESTED = Decision("untested", "the right answer")
             [*shares(interchange=0.3), matched(0.8), matched(0.2, kind="partial")],
             ("explains logits", 0.8),
         ),
-        ([*shares(interchange=0.3), matched(0.8, UNTESTED)], ("keeps under interchange", 0.3)),
+        ([*shares(interchange=0.3), matched(0.8, UNTESTED)], ("keeps above chance, under", 0.3)),
         (
             shares(interchange=0.9, path_patching=0.2, faithfulness=0.1),
-            ("keeps under interchange", 0.9),
+            ("keeps above chance, under interchange", 0.9),
         ),
-        (shares(path_patching=0.7, faithfulness=0.1), ("keeps with this attention alone", 0.7)),
+        (shares(path_patching=0.7, faithfulness=0.1), ("keeps above chance, with this", 0.7)),
         (shares(coverage=0.9, path_patching=0.5, interchange=0.2), ("explains answers", 0.5)),
+        (shares(coverage=0.8, composed_inputs=0.9), ("explains answers", 0.8)),
         (
             shares(coverage=0.9, composed_inputs=0.8, causal_scrubbing=0.2),
             ("explains answers", 0.8),
@@ -718,6 +719,9 @@ def test_a_headline_names_the_least_of_what_was_counted(
     if made is not None and said is not None:
         words = [made.verb, made.of if made.verb == "explains" else made.how]
         assert " ".join(words).startswith(said[0]) and made.share == pytest.approx(said[1])
+        assert made.of == "logits" or made.how.startswith("above chance")
+        mixed = any(t.kind == "composed inputs" and t.kept[0] <= made.share for t in tests if t.kept)
+        assert ("mixed inputs" in made.how) == mixed
     first = "keeps" if said is None else " ".join(said[0].split()[:2])
     kind = 3 if said is None else {"explains logits": 0, "explains answers": 1}.get(first, 2)
     place = list(STANDINGS).index(found.standing)

@@ -21,8 +21,16 @@ from mechint import planted
 from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.explanation import Audit, explain
-from mechint.explanation.functions import Fitting, ProgramVariable, best_function, products
+from mechint.explanation.functions import (
+    Fitting,
+    Function,
+    ProgramVariable,
+    best_function,
+    products,
+)
 from mechint.explanation.rules import Inputs, rules_for
+from mechint.explanation.source_program import Condition, SourceProgram
+from mechint.explanation.sources import Group
 from mechint.groups.finite import parse
 from mechint.models import build
 from mechint.models.members import of_member
@@ -307,6 +315,7 @@ def test_a_product_modulo_a_prime_is_completed_with_its_zero() -> None:
     every = torch.cartesian_prod(torch.arange(11), torch.arange(11))
     said = found.compute({"a": every[:, 0], "b": every[:, 1]})
     assert torch.equal(said, torch.from_numpy(table.flatten()))
+    assert "a and b in a group of 10 elements and the zero 0" in found.words
     table[0, 3] = 4
     assert not list(products(half_of(table)))  # 0 times 3 is no 0
 
@@ -319,10 +328,25 @@ def test_a_table_of_a_group_is_completed_and_no_other_one() -> None:
     every = torch.cartesian_prod(*[torch.arange(len(table))] * 2)
     said = found.compute({"a": every[:, 0], "b": every[:, 1]})
     assert torch.equal(said, torch.from_numpy(renamed.flatten()))
+    program = SourceProgram(half_of(renamed).inputs, {}, (), (), found, ())
+    assert "a group of 12 elements" in program.title and "144" not in program.title
     wrong = renamed.copy()
     wrong[[0, 1]] = wrong[[1, 0]]  # a square of another kind
     for other in (wrong, draw.integers(0, 12, (12, 12))):
         assert not list(products(half_of(other)))
+
+
+def test_a_title_defines_the_names_that_it_has() -> None:
+    rows = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    inputs = Inputs(rows, torch.ones(16, dtype=torch.long), True, 4)
+    python = "min((x for x in operands(t) if x > t[-1]), default=None)"
+    given = Group(("L0H0",), lambda tokens, at: {"v0": tokens[:, 0]}), ProgramVariable("v0", python)
+    function = Function("{None: 3}.get(v0, v0)", lambda values: values["v0"], 1)
+    one = SourceProgram(inputs, {}, (given[0],), ((given[1],),), function, ())
+    other = SourceProgram(inputs, {}, (), (), Function("2", lambda v: torch.tensor(2), 1), ())
+    both = SourceProgram(**{**vars(one), "where": Condition(0, (1,)), "otherwise": other})
+    assert one.title == f"answer = {function.python}, v0 = {python}"
+    assert both.title == f"answer = ({function.python}, v0 = {python}) if t[0] == 1 else 2"
 
 
 @pytest.mark.full

@@ -118,6 +118,8 @@ def share(
         found = replace(found, given=(found.value, found.value))
     null = Evidence.share(measured.null_hits or 0, measured.null_n) if measured.null_n else None
     skill = Skill(1.0, measured.chance, measured.n, 0.0 if whole else -1.0)
+    if skill.reason and found.high < bound.value:  # too few, whatever a constant would give
+        skill = replace(skill, chance=0.0)
     least = 1 if whole else MIN_INPUTS
     return judge_share(
         kind, target, tuple(of), found, skill, bound=bound, null=null, least=least, **fields
