@@ -720,7 +720,9 @@ def test_a_headline_names_the_least_of_what_was_counted(
         words = [made.verb, made.of if made.verb == "explains" else made.how]
         assert " ".join(words).startswith(said[0]) and made.share == pytest.approx(said[1])
         assert made.of == "logits" or made.how.startswith("above chance")
-        mixed = any(t.kind == "composed inputs" and t.kept[0] <= made.share for t in tests if t.kept)
+        mixed = any(
+            t.kind == "composed inputs" and t.kept[0] <= made.share for t in tests if t.kept
+        )
         assert ("mixed inputs" in made.how) == mixed
     first = "keeps" if said is None else " ".join(said[0].split()[:2])
     kind = 3 if said is None else {"explains logits": 0, "explains answers": 1}.get(first, 2)
