@@ -46,6 +46,8 @@ def needed_hooks(subject: Subject) -> list[str]:
 def missing_hooks(subject: Subject) -> str:
     """The first of these that a model lacks, and what to do, in words; "" where it has all."""
     missing = [name for name in needed_hooks(subject) if name not in subject.hooks]
+    if not any(".attn." in name for name in subject.hooks):
+        return "has no head with hooks, which composing inputs of sources needs"
     said = "has no hook {}, which composing inputs of sources needs; wrap the model with it"
     return said.format(missing[0]) if missing else ""
 

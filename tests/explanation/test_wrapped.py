@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import mechint
 from mechint.account import NOT_ASKED, account_of
+from mechint.errors import NotApplicableError
 from mechint.explanation import explain
 from mechint.explanation.measure import at_readout
 from mechint.explanation.sources import Sources, places_read
@@ -162,3 +163,20 @@ def test_a_module_that_no_family_serves_is_untested_and_nothing_was_asked() -> N
     found = explain(subject)
     assert found[0].standing == "untested" and "no family serves" in found[0].reason
     assert account_of(subject, {}).explained(found).verdict == NOT_ASKED
+
+
+def test_a_model_without_heads_is_not_asked_to_name_hooks_of_them() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.emb, self.rnn = nn.Embedding(6, 4), nn.GRU(4, 8, batch_first=True)
+            self.out = nn.Linear(8, 5)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.out(self.rnn(self.emb(tokens))[0])
+
+    task = mechint.Task.of(inputs=(5, 5), answer=lambda a, b: max(a - b, 0), name="less")
+    model = mechint.wrap(Recurrent(), {"hook_embed": "emb"}, n_ctx=task.n_ctx)
+    with pytest.raises(NotApplicableError, match="no head") as caught:
+        Sources(Subject(model, task))
+    assert "hook_resid_pre" not in str(caught.value) and "wrap" not in str(caught.value)
