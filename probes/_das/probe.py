@@ -335,6 +335,7 @@ class DAS(Probe):
         best, name, pairs = alignment.best, alignment.variable.name, len(alignment.drawn.test)
         verdict, examples = best.verdict(self.threshold), alignment.drawn.examples
         readers, alone = alignment.readers, self.hook is None
+        swapped = f"share swapped of {counted(pairs, 'pair')} held out"
         # what no place decodes may be held in a code that nothing decodes but the model
         or_inputs = verdict == "inputs" and alone
         found = verdict == "variable" or or_inputs
@@ -367,7 +368,7 @@ class DAS(Probe):
                 caveat=UNDECODED if or_inputs else _caveat(alignment),
                 causal=True,
             ),
-            Effect.of(report.nulls[nulls[0]], "of answers", "swapped", "random subspaces"),
+            Effect.of(report.nulls[nulls[0]], "", swapped, "random subspaces"),
             holds=found and not unused,
             null=nulls,
             least=self.threshold - 1e-9,

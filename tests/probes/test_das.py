@@ -441,3 +441,5 @@ def test_a_small_task_uses_the_pairs_that_it_has() -> None:
     three = range(3)
     changing = 3 * sum((a < b) != (c < b) for a in three for b in three for c in three)
     assert sum(sizes) == 2 * changing and sizes[1] == round(sum(sizes) / 3)
+    effect = result.findings[0].effect
+    assert effect is not None and f" {sizes[1]} pairs" in effect.label

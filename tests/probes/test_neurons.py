@@ -28,6 +28,7 @@ def test_planted_clusters_and_their_phases_are_recovered(noise: float) -> None:
     first = result.findings[0]
     assert first.verdict == "yes" and first.effect is not None
     assert first.effect.value > 0.9 > 0.5 > first.effect.baseline  # type: ignore[operator]
+    assert "8 neurons drawn" in first.effect.label
     assert result.hero == "clusters"
 
 
