@@ -91,8 +91,8 @@ def test_a_program_that_is_unclear_is_not_one_that_was_not_found() -> None:
     """No mechanism was found where it was looked for in vain."""
     account = Account("A model", "", NOTHING)
     audit = {"standing": "unclear", "name": "answer = t[0]", "short": "", "family": "induced"}
-    audit |= {"scope": {"answers": ""}, "reason": "23 judged inputs, 24 needed"}  # type: ignore[dict-item]
-    assert account.explained([audit]).verdict == "Unclear: answer = t[0]."
+    audit |= {"scope": {"answers": ""}, "reason": "23 judged inputs, 24 needed", "tests": []}  # type: ignore[dict-item]
+    assert account.explained([audit]).verdict == "May run: answer = t[0]."
     assert "23 judged inputs" in account.explained([{**audit, "standing": "untested"}]).limits
     assert account.explained([{**audit, "standing": "wrong"}]).verdict == NOTHING
 

@@ -237,7 +237,7 @@ class Account(Shown):
         values. The verdict changes only if an audit of the mechanism that leads stands or is
         incomplete, or if no probe names a mechanism and an audit stands.
         """
-        from mechint.explanation.text import by_answer
+        from mechint.explanation.text import by_answer, says
 
         values = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead, answers = self.mechanism, by_answer(values)
@@ -264,7 +264,7 @@ class Account(Shown):
             open_ = ("unclear", "untested") if len(answers) == 1 else ("unclear",)
             doubt = [a for a in values if a["standing"] in open_ and a["family"] != "none"]
             for one in doubt[:1]:
-                verdict = f"{one['standing'].capitalize()}: {one['short'] or one['name']}."
+                verdict = f"{says(one).capitalize()}: {one['short'] or one['name']}."
                 caveat = str(one["reason"])
         verdict = verdict or self.verdict
         return replace(self, verdict=verdict, audits=values, scope=scope, caveat=caveat)

@@ -32,12 +32,14 @@ SAYS = {
     "stands": "RUNS",
     "superfluous": "RUNS",
     "unclear": "MAY RUN",
-    "incomplete": "RUNS IN PART",
+    "incomplete": "NOT SHOWN TO RUN",
+    "incomplete, some": "RUNS IN PART",
     "wrong": "DOES NOT RUN",
     "untested": "NOT TESTED",
+    "untested, some": "TESTED IN PART",
     "refused": "NONE",
 }
-"""Standing of an explanation → the words before its program."""
+"""Standing of an explanation, and that some tests passed → the words before its program."""
 LEGEND = "✓ passed   ○ not enough   ✗ wrong   – unclear   · nothing could fail"
 TOKENS = "t[0]: the first token, t[-1]: the last"
 APART = ("faithfulness", "path patching", "composed inputs", "coverage")
@@ -96,9 +98,9 @@ def passed_tests(audit: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def says(audit: Mapping[str, Any]) -> str:
-    """The words before the program of an audit; nothing runs in part where no test passed."""
-    none = audit["standing"] == "incomplete" and not passed_tests(audit)[0]
-    return "NOT SHOWN TO RUN" if none else SAYS[audit["standing"]]
+    """The words before the program of an audit, in part only where some test passed."""
+    some = ", some" * (passed_tests(audit)[0] > 0)
+    return SAYS.get(f"{audit['standing']}{some}", SAYS[audit["standing"]])
 
 
 def accounted_text(audit: Mapping[str, Any]) -> str:

@@ -290,7 +290,7 @@ def test_faithfulness_is_asked_of_what_settles_the_answer() -> None:
         assert asked(faithfulness, bench, alone) == []
     (test,) = asked(faithfulness, bench, part("a"), part("b"))
     assert test.of == (str(part("a")), str(part("b")))
-    for n, words in ((8, "in features 1, 2, 3, 4, 5, 6, 7, 8."), (9, "in features 9.")):
+    for n, words in ((8, "in features 1, 2, 3, 4, 5, 6, 7, 8."), (9, "in 9 features.")):
         blocks = {str(i): slice(i, i + 1) for i in range(1, n + 1)}
         (test,) = asked(faithfulness, bench, part("sum", blocks=blocks))
         assert test.headline.endswith(words)

@@ -59,8 +59,8 @@ def test_the_verdict_says_how_much_is_explained(audits: list[Audit], ending: str
     [
         ("incomplete", 0.97, "E (incomplete), which explains 97%"),
         ("incomplete", 0.8, "No mechanism was found."),
-        ("untested", 0.97, "Untested: e."),
-        ("unclear", 0.97, "Unclear: e."),
+        ("untested", 0.97, "Not tested: e."),
+        ("unclear", 0.97, "May run: e."),
         ("wrong", 0.97, "No mechanism was found."),
     ],
 )
@@ -77,6 +77,8 @@ def test_nothing_runs_in_part_where_no_test_passed() -> None:
     held = audited("incomplete", None).to_dict()
     for tests, words in ((failed, "NOT SHOWN TO RUN"), ([*failed, *passed], "RUNS IN PART")):
         assert says({**held, "tests": tests}) == words
+        said = says({**held, "standing": "untested", "tests": tests})
+        assert said == ("TESTED IN PART" if words == "RUNS IN PART" else "NOT TESTED")
 
 
 def test_tests_in_one_line_say_in_which_features() -> None:

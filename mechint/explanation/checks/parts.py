@@ -126,8 +126,8 @@ def faithfulness(bench: Bench, explanation: Explanation, fits: Fits, nulls: Fits
 def in_features(kind: str, target: str, parts: Iterable[Part]) -> str:
     """The words of a test of parts that hold their variables in named features; "" of others."""
     names = dict.fromkeys(block for part in parts for block in part.blocks)
-    some = ", ".join(names) if len(names) <= NAMED else f"{len(names)}"
-    return HEADLINES[kind].format(f"{target} in features {some}") if names else ""
+    some = f"features {', '.join(names)}" if len(names) <= NAMED else f"{len(names)} features"
+    return HEADLINES[kind].format(f"{target} in {some}") if names else ""
 
 
 def collect_variables(parts: Iterable[Part]) -> set[str]:
