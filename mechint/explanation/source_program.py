@@ -203,7 +203,8 @@ class SourceProgram:
         found = list[tuple[int, Part]]()
         if not self.groups:
             return [(0, Part("nothing", Site("blocks.0.hook_resid_pre", "answer"), ()))]
-        for index, (group, variables) in enumerate(zip(self.groups, self.variables, strict=True)):
+        for index, (group, several) in enumerate(zip(self.groups, self.variables, strict=True)):
+            variables = [one for one in several if self.function.uses(one)]
             names = tuple(one.name for one in variables)
             said = {one.name: one.python for one in variables}
             by_layer: dict[int, list[int]] = {}
