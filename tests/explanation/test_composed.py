@@ -256,7 +256,7 @@ def test_interchanges_are_of_groups_keys_or_halves(told: Any) -> None:
     assert [one[3] for one in found.asked["swapped"]] == [None, 1, 3, None]
     assert {one[-1] for one in found.asked["swapped"]} == {1000}
     named = [SimpleNamespace(name=one, python=one) for one in ("v00", "unused", "v20")]
-    (test,) = told(program(variables=(named,))).tests["interchange"]
+    (test,) = told(program(variables=(named,), alone=False)).tests["interchange"]
     assert test.target == "v00, v20 together"
     for one, refutes in ((group("L0H0"), [True]), (keyed, [False] * 2), (halved, [False])):
         tests = told(program((one,), alone=True)).tests["interchange"]
