@@ -101,17 +101,20 @@ class Ablation(Probe):
         others = None if others is None else others[rows]
         given = list_components(subject, self.components)
         plain, changed = scores(subject, data[rows], others, given.sites, self.mode)
+        answered = ~plain[..., LOSS].isnan().all(0)  # (output,)
+        plain, changed = plain[:, answered], changed[:, :, answered]
+        every = zip(subject.known_task.outputs, answered.tolist(), strict=True)
+        outputs = [output.name for output, has in every if has]
         base, effect = plain.nanmean(0), (changed - plain).nanmean(1)  # (output, 2), (component, …)
         report = Report(self, subject)
         how = "the sign of every example's change drawn at random, each component on its own scale"
-        for metric, (unit, harm) in self._harm(subject, plain, changed).items():
+        for metric, (unit, harm) in self._harm(subject, outputs, plain, changed).items():
             test = sign_flips(harm.moved, self.null_samples, seed)
             first, needed = self._first(subject, harm, test.p_values)
             null = test.null(metric, first[0], how)
             report.metric(metric, null.observed, null=null, unit=unit)
         report.update(self._metrics(subject, given.sites, base, effect, harm, first, needed))
         report.update({"harm_in": unit, "examples": len(rows)})
-        outputs = [output.name for output in subject.known_task.outputs]
         if len(outputs) > 1:
             largest = effect[..., LOSS].T.numpy()
             broken = [str(given.sites[tied(losses)[0][0]]) for losses in largest]
@@ -141,12 +144,13 @@ class Ablation(Probe):
         span = np.abs(harm.end - harm.base).max()
         knows = any(one.beats_chance for one in report.performance)
         same = SAME * bool(knows and np.nanmax(np.abs(harm.moved)) <= ROUNDING * span)
-        self._say(report, metric, given.caveat, same)
+        self._say(report, metric, given.caveat, same, len(outputs))
         return report.result()
 
     def _harm(
         self,
         subject: Subject,
+        outputs: Sequence[str],
         plain: Float[Tensor, "example output 2"],
         changed: Float[Tensor, "component example output 2"],
     ) -> dict[str, tuple[str, Effects]]:
@@ -154,7 +158,7 @@ class Ablation(Probe):
         chance: in nats, and last, what decides, in accuracy where the model's loss is no better
         than chance, as of one that is sure where it is wrong.
         """
-        found, levels = {}, subject.chance.values()
+        found, levels = {}, [subject.chance[name] for name in outputs]
         for name, unit, kind, sign in (
             ("largest_loss_increase", "nats", LOSS, 1),
             ("largest_accuracy_loss", "0–1", ACCURACY, -1),
@@ -215,13 +219,12 @@ class Ablation(Probe):
         }
 
     # --- what is said -----------------------------------------------------------------------------
-    def _say(self, report: Report, metric: str, caveat: str, doubt: str) -> None:
+    def _say(self, report: Report, metric: str, caveat: str, doubt: str, outputs: int) -> None:
         metrics = report.metrics
         top, needed = metrics["component"], metrics["needed"]
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
         unit = metrics["harm_in"]
         in_nats, own = unit == "nats", report.subject.known_task.own_choices
-        outputs = len(report.subject.known_task.outputs)
         mean = f" of {outputs} outputs, in the mean," * (outputs > 1)
         lost = (
             f"the loss{' of its first choice' * own}{mean} rises by {rise:.3g} nats"

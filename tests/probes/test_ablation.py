@@ -212,6 +212,22 @@ def test_the_median_is_of_components_alike() -> None:
     assert {site_of(name).kind for name in loss.index} > {kind}
 
 
+def test_outputs_that_are_not_asked_are_not_counted() -> None:
+    """The last answer of pointer doubling is of one output: only its loss is said to rise, and by
+    head, and nothing is said to break the others.
+    """
+    subject = planted.composition(3, 2).subject
+    asked = [i for i, answers in enumerate(subject.targets.T) if bool((answers != IGNORE).any())]
+    assert 0 < len(asked) < len(subject.task.outputs)
+    result = Ablation(null_samples=99).run(subject)
+    names = {subject.task.outputs[i].name for i in asked}
+    table = result.tables["effects"].to_frame()
+    assert {*table.output} == names and not table.loss_change.isna().any()
+    heads = table[table.component.str.contains("H")].groupby("component").loss_change.mean()
+    assert sorted(result.arrays["by_head"].flatten()) == pytest.approx(sorted(heads), abs=1e-6)
+    assert ("summary" in result.tables) == (len(asked) > 1)
+
+
 def test_a_task_of_several_outputs_shows_which_component_each_needs() -> None:
     """On the first screen; of a lookup table all goes through its MLP."""
     subject = planted.lookup_table(TASKS["remainders"](p=7)).subject
