@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mechint.decide import NEAR
 from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.probe.results import Null
@@ -118,7 +119,7 @@ class Spectrum:
 
         Squared cosines sum to at most 1. If most are about equal (a flat spectrum), the largest
         possible one is below the threshold, so no frequency could ever be key: say so instead of
-        "no".
+        "no". Nor is a largest one denied that few permuted samples reach.
         """
         if self.keys:
             return ""
@@ -132,6 +133,9 @@ class Spectrum:
                 f"no frequency can stand out of a flat spectrum: a key exceeds {level:.2g}, and "
                 f"beside the others one has at most {room:.2g}"
             )
+        null, samples = self.test("", ""), len(self.null)
+        if 1 / samples < null.p_value <= NEAR and samples < self.arrangements:
+            return f"{null.p_text} of the largest against {samples} permuted samples"
         return "" if self.unseen is None else self.unseen.undecided
 
     def test(self, metric: str, how: str, scale: float = 1.0) -> Null:

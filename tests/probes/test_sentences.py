@@ -10,6 +10,7 @@ import torch
 
 import mechint
 from mechint import planted, probes
+from mechint.planted import trained
 from mechint.planted.library import lookup
 from mechint.probes._attention.probe import sampled
 from mechint.probes.spectra import Spectrum
@@ -29,6 +30,15 @@ def all_alike() -> Subject:
 def test_a_rule_that_cannot_say_yes_does_not_say_no(all_alike, probe: str) -> None:
     finding = by(all_alike, probe).findings[0]
     assert finding.verdict == "unclear" and "flat spectrum" in finding.reason
+
+
+@pytest.mark.parametrize("probe", ["fourier", "clock-pizza", "progress"])
+def test_a_largest_cosine_that_few_permuted_samples_reach_is_not_denied(probe: str) -> None:
+    """Of the two permutations of half-learned sums a few reach it: a rank by hand."""
+    result = by(trained.half_trained(1), "fourier", removal_samples=9)
+    null = result.null["logits.largest_cosine"]
+    assert 0.002 < null.p_value <= 0.1 and result.metrics["logits.key_frequencies"] == []
+    assert by(trained.half_trained(1), probe).findings[0].verdict == "unclear"
 
 
 def test_representations_of_a_small_group_cannot_stand_out() -> None:
