@@ -215,13 +215,16 @@ class Attention(Probe):
         article = "an" if kind == "induction" else "a"
         verb = f"is {article}" if one else "are"
         drawn = attention is not patterns.sample and (made is None or made.made)
+        least = float(null[:, best].mean()) + self._least(subject)
         does = f"{verb} {singular if one else singular.replace('head', 'heads', 1)}"
         if repeats not in (None, "yes"):
             does = f"attend{'s' * one} to what followed equal tokens earlier"
         report.finding(
             Claim(
                 f"{some} {does}.",
-                no=f"No {singular} was found.",
+                no=f"No {singular} exceeds random keys by {self._least(subject):g}."
+                if float(values[best]) <= least
+                else f"No {singular} was found.",
                 unclear=f"Whether there is {article} {singular} is unclear.",
                 caveat="what it writes is not tested"
                 if kind == "induction" and names and repeats is None
@@ -236,7 +239,7 @@ class Attention(Probe):
             ),
             holds=bool(names),
             null=[f"{name}.excess" for name in tests],
-            least=float(null[:, best].mean()) + self._least(subject),
+            least=least,
             n=queries,
             scope=Scope(len(attention) if len(attention) < len(subject.data) else None),
         )

@@ -156,7 +156,7 @@ class Embedding(Probe):
                 unclear=f"Whether the {whose} has a low rank is unclear.",
                 at_chance=True,
             ),
-            Effect.of(null, "dimensions", than="Gaussian rows"),
+            Effect.of(null, "dimensions", "counted in fractions", "Gaussian rows"),
             holds=null.observed <= FEWER * null.mean,
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),

@@ -41,6 +41,16 @@ def test_a_largest_cosine_that_few_permuted_samples_reach_is_not_denied(probe: s
     assert by(trained.half_trained(1), probe).findings[0].verdict == "unclear"
 
 
+def test_a_head_below_the_least_score_is_denied_by_that_alone() -> None:
+    """A planted head attends to the previous token everywhere, which beats random keys clearly."""
+    subject = planted.induction_head(12, 6).subject
+    least = by(subject, "attention", least=1.0, untrained=9)
+    first = least.findings[0]
+    assert least.null["previous_token.excess"].p_value <= 0.01 and first.verdict == "no"
+    assert first.headline.endswith("by 1.")
+    assert by(subject, "attention", untrained=9).findings[0].verdict == "yes"
+
+
 def test_representations_of_a_small_group_cannot_stand_out() -> None:
     finding = by(lookup("groups", group="S3")["lookup"](0), "irreps").findings[0]
     assert finding.verdict == "unclear" and "flat spectrum" in finding.reason
