@@ -241,11 +241,16 @@ class Account(Shown):
 
         values = tuple(one if isinstance(one, Mapping) else one.to_dict() for one in audits)
         lead, answers = self.mechanism, by_answer(values)
-        if lead is None:
-            eligible = [one for one in values if one["standing"] in STANDS or gives_nearly_all(one)]
-        else:  # of the mechanism that leads
-            known = [audit for audit in values if audit["family"] in EXPLANATIONS]
-            eligible = [a for a in known if lead.probe in EXPLANATIONS[a["family"]].mechanisms]
+        eligible = [
+            one
+            for one in values
+            if (
+                one["standing"] in STANDS or gives_nearly_all(one)
+                if lead is None
+                else one["family"] in EXPLANATIONS
+                and lead.probe in EXPLANATIONS[one["family"]].mechanisms
+            )
+        ]
         verdict = verdict_with_program("" if lead is None else self.verdict, eligible)
         if self.verdict == NOT_ASKED and any(a["standing"] != "untested" for a in values):
             verdict = verdict or NOTHING
@@ -338,12 +343,13 @@ def verdict_with_program(verdict: str, audits: Sequence[Mapping[str, Any]]) -> s
             continue
         doubt = "" if audit["standing"] in STANDS else f" ({audit['standing']})"
         names = [str(audit["name"]), str(audit.get("short") or audit["name"])]
-        if verdict:
-            lead = re.split(r"[,:]", verdict.rstrip("."))[0]
-            said = [f"{lead}; {name}{doubt} {share}." for name in names]
-        else:
-            names = [f"{name[0].upper()}{name[1:]}" for name in names]
-            said = [f"{name}{doubt}, which {share}." for name in names]
+        lead = re.split(r"[,:]", verdict.rstrip("."))[0]
+        said = [
+            f"{lead}; {name}{doubt} {share}."
+            if verdict
+            else f"{name[0].upper()}{name[1:]}{doubt}, which {share}."
+            for name in names
+        ]
         return next((text for text in said if len(text.split()) <= MAX_WORDS), said[-1])
     return verdict
 
@@ -550,19 +556,15 @@ def audits_where_no_mechanism_is_named(
     task = subject.task
     if account.mechanism is not None or not account.results or subject.answer == "all":
         return ()
-    if task is None or (task.own_program is None and not _small(subject)):
-        return ()
     from mechint.explanation import explain
     from mechint.explanation.propose import MAX_ANSWERS
-
-    several = subject.answer == -1 and 1 < len(subject.answers) <= MAX_ANSWERS
-    return explain(subject, seed=seed, answer="all" if several else None)
-
-
-def _small(subject: Subject) -> bool:
-    """Return whether a family that needs no program of a task serves prompts to this model."""
     from mechint.prompts import Prompts
 
-    families = [EXPLANATIONS[name] for name in EXPLANATIONS]
-    asked = [one() for one in families if not one.needs_program]
-    return isinstance(subject.task, Prompts) and any(one.applies(subject) for one in asked)
+    families = (EXPLANATIONS[name] for name in EXPLANATIONS)
+    served = isinstance(task, Prompts) and any(
+        one().applies(subject) for one in families if not one.needs_program
+    )
+    if task is None or not (task.own_program is not None or served):
+        return ()
+    several = subject.answer == -1 and 1 < len(subject.answers) <= MAX_ANSWERS
+    return explain(subject, seed=seed, answer="all" if several else None)

@@ -39,11 +39,10 @@ def quality_text(quality: Sequence[Quality], gap: str = "   ") -> list[str]:
     for one in quality[:MAX_QUALITY]:
         name = "" if len(quality) == 1 else f"{one.output}: "
         count = f"all {one.n:,}" if one.whole else f"on {one.n:,} answers"
-        count += " after right steps" if one.steps else ""
         parts = [] if one.test is None else [f"test {percent(one.test)}"]
-        how = "" if one.top_1 is None else " by pair"
+        steps, how = " after right steps" * one.steps, " by pair" * (one.top_1 is not None)
         parts += ["{} pairs, {} right both ways".format(*one.pairs)] if one.pairs else []
-        parts += [f"{count} {percent(one.accuracy)}{how}", f"chance {percent(one.chance)}"]
+        parts += [f"{count}{steps} {percent(one.accuracy)}{how}", f"chance {percent(one.chance)}"]
         parts += [] if one.top_1 is None else [f"first choice {percent(one.top_1)}"]
         parts.append(f"loss {one.loss:.3g} nats (chance {one.chance_loss:.3g})")
         lines.append(name + gap.join(parts))
@@ -96,22 +95,18 @@ def _account_lines(
         yield "", ""
         yield from ((line, "") for line in first)
     yield "", ""
-    evidence = account.evidence[:most]
-    bearing = account.bearing
+    evidence, bearing = account.evidence[:most], account.bearing
     for place, (name, finding) in enumerate(evidence):
         if place == bearing and bearing:
             yield "  also seen", "dim"
         for line, style in finding_lines(name, finding, width, account.scope):
             yield line, style if place < bearing or not bearing else "dim"
-    looked = account.findings("no")
-    for name, finding in looked[:most_looked]:
-        yield from finding_lines(name, finding, width)
-    unclear = account.findings("unclear")
-    for name, finding in unclear[: MAX_UNCLEAR if not evidence else 2]:
+    looked, unclear = account.findings("no"), account.findings("unclear")
+    others = [*looked[:most_looked], *unclear[: MAX_UNCLEAR if not evidence else 2]]
+    for name, finding in others:
         yield from finding_lines(name, finding, width)
     hidden = max(len(account.findings("yes")) - len(evidence), 0)
-    hidden += max(len(looked) - most_looked, 0)
-    hidden += max(len(unclear) - (MAX_UNCLEAR if not evidence else 2), 0)
+    hidden += len(looked) + len(unclear) - len(others)
     asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
     if asked:
         yield from wrap_line(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))

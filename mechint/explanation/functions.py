@@ -509,10 +509,14 @@ def products(fitting: Fitting) -> Iterator[Function]:
                 x, y = (values[one].clamp(max=len(table) - 1) for one in (a, b))
                 return said(values, (a, b), table[x, y])
 
-            words = f"the product of {first} and {second} in a group of {n} elements"
-            words += "".join(f" and the zero {one}" for one in zero)
-            python = f"{name}.get(({first}, {second}))"
-            yield Function(python, compute, 4, {name: written}, words=words)
+            listed = " and the zero ".join([f"{n} elements", *(str(int(one)) for one in zero)])
+            yield Function(
+                f"{name}.get(({first}, {second}))",
+                compute,
+                4,
+                {name: written},
+                words=f"the product of {first} and {second} in a group of {listed}",
+            )
 
 
 def completed(table: Int[np.ndarray, "element element"]) -> Int[np.ndarray, "element element"]:

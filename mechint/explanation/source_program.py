@@ -294,9 +294,8 @@ class SourceProgram:
         text = short = self.function.words or self.function.python
         for one in used:
             short = named(one.name).sub(lambda _, one=one: one.python, short)
-        if len(short) > MAX_TITLE:
-            said = (f"{one.name} = {one.python}" for one in used if one.name != one.python)
-            short = ", ".join([text, *said])
+        said = (f"{one.name} = {one.python}" for one in used if one.name != one.python)
+        short = short if len(short) <= MAX_TITLE else ", ".join([text, *said])
         short += TIES * (self.tied > 0)
         for name, table in self.function.tables.items():
             short = short.replace(f"{name}.get(", f"a table of {len(table)} rows by (")

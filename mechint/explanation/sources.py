@@ -382,11 +382,6 @@ class Measured:
         return replace(self, null_hits=None, null_n=0)
 
     @property
-    def alike(self) -> Measured:
-        """The count without null or chance."""
-        return Measured(self.hits, self.n)
-
-    @property
     def share(self) -> float:
         """hits / n; NaN of nothing."""
         return self.hits / self.n if self.n else float("nan")
@@ -594,16 +589,14 @@ def scrubbed(
     return Measured.of(kept[0], sources.own, kept[1])
 
 
-def kept_without(sources: Sources, names: Sequence[str], *name: str | int) -> Measured:
-    """Own answers kept when the sources `names` all come from one other input."""
-    other = order_of(len(sources), "without", *name)
-    got = sources.answers(sources.logits({one: other for one in names}))
-    return Measured.of(got == sources.own, sources.own)
-
-
-def kept_each(sources: Sources, names: Sequence[str]) -> Measured:
-    """Own answers kept when each of the sources `names` comes from an input of its own."""
-    taken = {one: order_of(len(sources), "each", one) for one in names}
+def kept_without(
+    sources: Sources, names: Sequence[str], *name: str | int, each: bool = False
+) -> Measured:
+    """Own answers kept when the sources `names` all come from one other input, or each from one of
+    its own.
+    """
+    n, drawn = len(sources), ("each",) if each else ("without", *name)
+    taken = {one: order_of(n, *drawn, *([one] if each else [])) for one in names}
     return Measured.of(sources.answers(sources.logits(taken)) == sources.own, sources.own)
 
 

@@ -171,7 +171,9 @@ def unaudited(bench: Bench, explanation: Explanation, standing: str, reason: str
 
 def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audit:
     """The audit of an explanation from its tests."""
-    claims = tuple(standing_of(claim, tests) for claim in claims_of(explanation))
+    routes = [one for one in explanation.routes if one.key is not None]
+    claimed = map(str, (*explanation.parts, *routes, *explanation.copies))
+    claims = tuple(standing_of(claim, tests) for claim in claimed)
     standing, reason = combine(claims, tests)
     tests = [
         replace(one, scope=replace(one.scope, drawn=bench.scope.drawn, answers=bench.scope.answers))
@@ -189,12 +191,6 @@ def judge(bench: Bench, explanation: Explanation, tests: Sequence[Test]) -> Audi
         n=len(bench.judged),
         scope=bench.scope,
     )
-
-
-def claims_of(explanation: Explanation) -> list[str]:
-    """The claims of an explanation: its parts, routes to a key, and copies."""
-    routes = [one for one in explanation.routes if one.key is not None]
-    return [str(one) for one in (*explanation.parts, *routes, *explanation.copies)]
 
 
 def standing_of(claim: str, tests: Iterable[Test]) -> Standing:

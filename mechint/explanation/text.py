@@ -144,9 +144,9 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
     for one in tests:
         look = {"wrong": "red", "stands": ""}.get(one.standing, "yellow")
         others = f"   ({beside(one)})" if beside(one) else ""
-        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {percent(one.value, 0)}{others}"
-        shown += "" if not one.reason or held["reason"] == one.reason else f"   {one.reason}"
-        add(shown.rstrip(), look, 6)
+        why = f"   {one.reason}" if one.reason and held["reason"] != one.reason else ""
+        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {percent(one.value, 0)}"
+        add(f"{shown}{others}{why}".rstrip(), look, 6)
     for one in (Test.from_dict(test) for test in held["tests"] if not test["of"]):
         right = f"{percent(one.value, 0)} right with that of others"
         add(f"    {one.headline.rstrip('.')} ({right})", "", 6)
@@ -189,11 +189,10 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
             add(f"{head}{one['name']}: {one['standing']}{why}", " " * 14)
     best = groups[0][0]
     drawn = best["scope"]["drawn"]
-    told = f"judged on {'all ' if drawn is None else ''}{best['n']:,} inputs"
-    told += "" if drawn is None else ", as many fitted"
+    told = f"{best['n']:,} inputs" + ("" if drawn is None else ", as many fitted")
     add(legend(best))
     edits = "; what sources bring is exchanged with later heads held" * (
         best["family"] == "induced"
     )
-    add(f"{told}{edits}; words: mechint help WORD")
+    add(f"judged on {'all ' * (drawn is None)}{told}{edits}; words: mechint help WORD")
     return out

@@ -25,7 +25,6 @@ from mechint.explanation.sources import (
     Measured,
     Sources,
     composed,
-    kept_each,
     kept_without,
     moved_key,
     reads,
@@ -85,12 +84,12 @@ def constancy(
     """The one answer on all inputs, and when every source comes from an input of its own; shares of
     all, since chance of one answer is all.
     """
-    kept = kept_each(sources.repeated(PAIRS), program.rest)
-    bound = replace(FAITHFUL, above_chance=False)
-    claims = program.part_claims()
+    kept = kept_without(sources.repeated(PAIRS), program.rest, each=True)
+    covered, kept = (replace(one, chance=0.0) for one in (covered, kept))
+    bound, claims = replace(FAITHFUL, above_chance=False), program.part_claims()
     return [
-        share("coverage", "the program's", claims, covered.alike, bound, refutes=True, whole=whole),
-        share("composed inputs", "the sources", claims, kept.alike, bound),
+        share("coverage", "the program's", claims, covered, bound, refutes=True, whole=whole),
+        share("composed inputs", "the sources", claims, kept, bound),
     ]
 
 
@@ -185,10 +184,8 @@ def attention(
     )
     measured = replace(measured, null_hits=null.null_hits, null_n=null.null_n)
     # without a null the prompts do not tell these rules from constant ones
-    target, claims = f"attention of {', '.join(heads)} as named", program.route_claims(heads)
-    silent = not measured.null_n
-    if len(claims) == 1:
-        target = claims[0]
+    claims, silent = program.route_claims(heads), not measured.null_n
+    target = claims[0] if len(claims) == 1 else f"attention of {', '.join(heads)} as named"
     joint = together(sources, heads)
     found = [
         share("path patching", target, claims, measured, refutes=silent, whole=whole, scope=joint)
