@@ -31,7 +31,8 @@ MAX_TIED = 0.1
 MAX_EXCEPTIONS = 3
 """Exceptions of a copy."""
 CELL, TABLE = 2, 0.25
-"""Inputs that show each cell of a table, and cells per fitted input, at most."""
+"""Inputs that show each cell of a table, of those as they are on the mean, at least; and cells per
+fitted input, natural and composed, at most."""
 SURE = 0.995
 """Share of inputs at which constants are no longer searched."""
 MAX_CONSTANTS, MAX_TRIPLE = 31, 13
@@ -429,7 +430,8 @@ def tables(fitting: Fitting) -> Iterator[Function]:
             size = max(int(fitting.values[name].max()) for name in names) + 2
             key = _cells(fitting.values, names, size)
             shown, index, counts = key.unique(return_inverse=True, return_counts=True)
-            if len(shown) > TABLE * len(key) or int(counts.median()) < CELL:
+            most = min(TABLE * len(key), fitting.natural / CELL)
+            if len(shown) > most or int(counts.median()) < CELL:
                 continue
             table = torch.full((size**several,), NOTHING)
             for number, cell in enumerate(shown.tolist()):

@@ -27,6 +27,7 @@ from mechint.explanation.functions import (
     ProgramVariable,
     best_function,
     products,
+    tables,
 )
 from mechint.explanation.rules import Inputs, rules_for
 from mechint.explanation.source_program import Condition, SourceProgram
@@ -334,6 +335,18 @@ def test_a_table_of_a_group_is_completed_and_no_other_one() -> None:
     wrong[[0, 1]] = wrong[[1, 0]]  # a square of another kind
     for other in (wrong, draw.integers(0, 12, (12, 12))):
         assert not list(products(half_of(other)))
+
+
+@pytest.mark.parametrize(("natural", "found"), [(127, 0), (128, 1)])
+def test_a_table_has_half_as_many_rows_as_inputs_at_most(natural: int, found: int) -> None:
+    """However many composed inputs show its cells: of 64 pairs with random answers."""
+    pairs = torch.cartesian_prod(torch.arange(8), torch.arange(8)).repeat(6, 1)
+    answers = torch.randint(8, (8, 8), generator=torch.Generator().manual_seed(0))
+    given = {"a": pairs[:, 0], "b": pairs[:, 1]}
+    inputs = Inputs(pairs[:natural], torch.ones(natural, dtype=torch.long), True, 8)
+    names = (ProgramVariable("a", "t[0]"), ProgramVariable("b", "t[1]"))
+    fitting = Fitting(names, given, answers[pairs[:, 0], pairs[:, 1]], inputs, natural)
+    assert sum(fitting.fit(one) == 1.0 for one in tables(fitting)) == found
 
 
 def test_a_title_defines_the_names_that_it_has() -> None:
