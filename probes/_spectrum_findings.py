@@ -34,8 +34,7 @@ def add_logits_finding(
     null = found.test(name, PERMUTED_CLASSES)
     report.metric(name, found.observed, null=null)
     keys = [label for label in keys if label in found.named_keys]
-    others, order = found.unnamed_keys, say_order(value_tokens(report.subject))
-    more = f"unclear whether {named(others)}, too" * bool(others)
+    others = named(found.unnamed_keys)
     some, which = "at least " * bool(others) + in_words(len(keys), noun), named(keys)
     fails_on_unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if fails_on_unseen and found.unseen else ""
@@ -46,7 +45,15 @@ def add_logits_finding(
             unclear=f"Key {plural(noun)} of the logits are unclear.",
             doubt=found.undecided,
             lead=found.named_share >= HALF,
-            caveat="; ".join(filter(None, (order, more))),
+            caveat="; ".join(
+                filter(
+                    None,
+                    (
+                        say_order(value_tokens(report.subject)),
+                        f"unclear whether {others}, too" * bool(others),
+                    ),
+                )
+            ),
         ),
         Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
         holds=bool(keys),

@@ -286,9 +286,8 @@ class Removals:
             needed = []  # what is needed is more than these
         report.metric("embedding.needed", needed)
         together, name = needed or key, "embedding.removal_named"
-        most = ALSO * on_sample.rise(together)
-        also = {k: rise for k, rise in other_rises.items() if rise > max(least, most)}
-        report.metric("embedding.also_needed", also, unit="nats")
+        most = max(least, ALSO * on_sample.rise(together))
+        report.metric("embedding.also_needed", {k: r for k, r in other_rises.items() if r > most})
         report.metric(name, self.rise(together), unit="nats")
         rows, rest = self.harmonics.rows(together), self.harmonics.rows(others)
         if len(rows) < len(rest):  # else no as many directions are left to remove
@@ -315,11 +314,12 @@ def add_finding(
     together = len(keys) > 1 and not metrics["embedding.needed"]
     unclear = f"Whether the model needs {these} is unclear."
     asked = len(keys) if together else 1
-    also = sorted(metrics["embedding.also_needed"].items(), key=lambda one: -one[1])
-    alone = ", ".join(f"{k} ({rise:.3g} nats)" for k, rise in also[:4])
-    how = " together" * together or " most" * bool(also)
-    order = say_order(value_tokens(report.subject))
-    more = f"without others alone it rises, too: {alone}" * bool(also)
+    most = sorted(metrics["embedding.also_needed"].items(), key=lambda also: -also[1])[:4]
+    also = ", ".join(f"{k} ({rise:.3g} nats)" for k, rise in most)
+    caveats = (
+        say_order(value_tokens(report.subject)),
+        f"without others alone it rises, too: {also}" * bool(also),
+    )
     if (null := report.nulls.get(name)) is None:
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
@@ -330,12 +330,13 @@ def add_finding(
         return
     report.finding(
         Claim(
-            f"The model needs {these}{how}: {named(keys, 6)}.",
+            f"The model needs {these}{' together' * together or ' most' * bool(also)}: "
+            f"{named(keys, 6)}.",
             no=f"The model needs {these} no more than others."
             if metrics[name] > least
             else f"The model does not need {these}.",
             unclear=unclear,
-            caveat="; ".join(filter(None, (order, more))),
+            caveat="; ".join(filter(None, caveats)),
             causal=True,
         ),
         Effect.of(

@@ -103,8 +103,7 @@ class Ablation(Probe):
         plain, changed = scores(subject, data[rows], others, given.sites, self.mode)
         answered = ~plain[..., LOSS].isnan().all(0)  # (output,)
         plain, changed = plain[:, answered], changed[:, :, answered]
-        every = zip(subject.known_task.outputs, answered.tolist(), strict=True)
-        outputs = [output.name for output, has in every if has]
+        outputs = [subject.known_task.outputs[i].name for i in answered.nonzero().flatten()]
         base, effect = plain.nanmean(0), (changed - plain).nanmean(1)  # (output, 2), (component, …)
         report = Report(self, subject)
         how = "the sign of every example's change drawn at random, each component on its own scale"

@@ -323,13 +323,6 @@ class DAS(Probe):
         if alignment.drawn.examples is not None:
             held = {"examples_held_out": alignment.drawn.examples}
             report.update({**held, "counterfactuals_apart": alignment.drawn.apart})
-        if len(subject.known_task.outputs) > 1:
-            by_output = {
-                output.name: mean(best.correct[:, i])
-                for i, output in enumerate(subject.known_task.outputs)
-                if not bool(best.correct[:, i].isnan().all())
-            }
-            report.metric("iia_by_output", by_output)
 
     def _say(self, report: Report, alignment: Alignment, nulls: Sequence[str], few: str) -> str:
         best, name, pairs = alignment.best, alignment.variable.name, len(alignment.drawn.test)

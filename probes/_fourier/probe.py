@@ -192,11 +192,6 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
     for name, value in of.items():
         values = {output: value(spectrum) for output, spectrum in logits.items()}
         report.metric(f"logits.{name}", one_or_all(values))
-    unseen = {
-        output: spectrum.unseen.by_label for output, spectrum in logits.items() if spectrum.unseen
-    }
-    if unseen:
-        report.metric("logits.unseen_cosine", one_or_all(unseen))
     if len(logits) > 1:
         largest = {output: float(spectrum.values.max()) for output, spectrum in logits.items()}
         report.metric(LARGEST_COSINE, largest)

@@ -192,9 +192,8 @@ class Linear(Probe):
         that token stands: no control task separates its value from its token, and the question is
         whether it was moved.
         """
-        if len(variable.positions) != 1 or not _is_answer(subject, variable):
-            return False
-        return bool((self._reads(subject) != variable.positions[0]).all())
+        alone = len(variable.positions) == 1 and _is_answer(subject, variable)
+        return alone and bool((self._reads(subject) != variable.positions[0]).all())
 
     def _reads(self, subject: Subject) -> Int[Tensor, " row"]:
         """The positions that are read."""
@@ -249,10 +248,10 @@ class Linear(Probe):
         if self.kind == "class":
             types = _input_types(subject, variable, int(self._reads(subject).min()))
             train = draw.permutation(len(values)) < len(values) // 2
-            named, n_types = np.unique(values), types.max() + 1
-            # another name for each token is decoded as well as its own
-            renamed = draw.permutation(named) if len(named) == n_types else None
-            control = (draw.choice(values, n_types) if renamed is None else renamed)[types]
+            names, n_types = np.unique(values), types.max() + 1
+            # of a token another name, which is decoded as well as its own
+            is_token = len(names) == n_types
+            control = (draw.permutation(names) if is_token else draw.choice(values, n_types))[types]
             shuffles = [draw.permutation(values) for _ in range(self.permutations)]
             fit = draw.random(len(values)) < 0.75
             arrangements = groupings(np.unique(values, return_counts=True)[1].tolist())
@@ -268,11 +267,11 @@ class Linear(Probe):
         values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
         shuffles = [shuffle[rows] for shuffle in shuffles]
         null = np.full(self.permutations, -np.inf)
-        number = self.kind == "number"
-        certain = 1.0 if number else 1 - 1 / variable.n_values  # selectivity is 0 at chance
-        selective = number or not self._is_copied(subject, variable)
-        held_out = int((~train).sum())
-        scored = Scored({}, {}, {}, null, arrangements, held_out, certain, selective)
+        scored = Scored(
+            *({}, {}, {}, null, arrangements, int((~train).sum())),
+            certain=1.0 if self.kind == "number" else 1 - 1 / variable.n_values,  # 0 at chance
+            selective=self.kind == "number" or not self._is_copied(subject, variable),
+        )
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():
             for labels, into in ((values, scored.scores), (control, scored.control)):
@@ -378,36 +377,27 @@ class Scored:
 
     def skill(self, place: str) -> float:
         """Selectivity over that of certainty; the score above shuffles where there is none."""
-        if self.selective:
-            return min(self.selectivity(place) / self.certain, 1.0)
-        return above_shuffled(self.scores[place], self.null)[0]
+        own = min(self.selectivity(place) / self.certain, 1.0)
+        return own if self.selective else above_shuffled(self.scores[place], self.null)[0]
 
     @property
     def decoded(self) -> list[str]:
         """The places with more than the least skill, and a score above all shuffles."""
-        largest = self.null.max()
-        return [p for p, s in self.scores.items() if s > largest and self.skill(p) > LEAST]
+        above = (place for place, score in self.scores.items() if score > self.null.max())
+        return [place for place in above if self.skill(place) > LEAST]
 
     @property
     def best(self) -> str:
-        """The place with the largest score of those; the nearest where there are none."""
-        found = self.decoded
-        return (
-            max(found, key=self.scores.__getitem__) if found else max(self.scores, key=self.skill)
-        )
-
-    @property
-    def top(self) -> str:
-        """The place with the largest score."""
-        return max(self.scores, key=self.scores.__getitem__)
+        """The place with the largest score of those; of all where there are none."""
+        return max(self.decoded or self.scores, key=self.scores.__getitem__)
 
     @property
     def is_moved(self) -> bool:
         """Return whether the control task, too, is decoded where the variable is not decoded much
         better: both are functions of tokens that were moved there.
         """
-        hidden = self.selective and self.control[self.top] > self.null.max()
-        return hidden and not self.decoded
+        told = self.decoded or not self.selective
+        return not told and bool(self.control[self.best] > self.null.max())
 
 
 def above_shuffled(
@@ -437,11 +427,7 @@ def say(
     metrics, level = report.metrics, report.probe.significance
     keys = {name: f"linear.{name}.{score}" for name in scored}
     skills = {name: one.skill(one.best) for name, one in scored.items()}
-
-    def text(name: str, place: str, of: str = "scores") -> str:
-        value = getattr(scored[name], of)[place]
-        return f"{value:.0%}" if score == "accuracy" else f"R² {value:.3g}"
-
+    text = ("{:.0%}" if score == "accuracy" else "R² {:.3g}").format
     moved = [name for name, one in scored.items() if one.is_moved]
     unsaid = {name: why_undecidable([report.nulls[key]], level) for name, key in keys.items()}
     unsaid |= dict.fromkeys(moved, "no control task separates it from a token that is moved there")
@@ -454,25 +440,23 @@ def say(
     best = max(pool, key=lambda name: (decodable[name], skills[name]))
     report.update({"linear.best_variable": best, "linear.best_skill": skills[best]})
     metric, top = "linear.best_above_shuffled", float(observed[pool.index(best)])
-    searched = "place" if len(pool) == 1 else "place and variable"
     # any of the shuffled variables may reach what a perfect one reaches
     reached = sum(1 / scored[name].arrangements for name in pool)
     arrangements = 1 / reached if reached else math.inf
-    how = f"{control}, the best {searched} of each"
+    how = f"{control}, the best place{' and variable' * (len(pool) > 1)} of each"
     report.metric(metric, top, null=Null.sampled(metric, top, null.max(0), how, arrangements))
     own = scored[best]
-    at, places = own.best, list(own.scores)
-    first = next(iter(own.decoded), at)
-    stays = own.decoded == places[places.index(first) :] != [first]
+    at, first = own.best, next(iter(own.decoded), own.best)
+    stays = own.decoded == [*own.scores][[*own.scores].index(first) :] != [first]
     where = f"from {first} on" if stays else f"after {first}"
-    more = f" ({text(best, first)}; {text(best, at)} after {at})" if first != at else ""
-    n = f" on {own.held_out:,} held out"
+    if first != at:
+        where += f" ({text(own.scores[first])}; {text(own.scores[at])} after {at})"
     nearest = f"; {best!r} comes nearest" * (len(pool) > 1)
     denied = "No variable is" if nearest else f"{best!r} is not"
     report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
         Claim(
-            f"{best!r} can be decoded linearly {where}{more}.",
+            f"{best!r} can be decoded linearly {where}.",
             no=f"{denied} decoded much better than its control{nearest}.",
             unclear=f"Whether {best!r} can be decoded linearly is unclear.",
             doubt=unsaid[best] or "",
@@ -482,7 +466,7 @@ def say(
         Effect(
             own.scores[at],
             "",
-            ("accuracy" if score == "accuracy" else "R²") + n,
+            f"{'accuracy' if score == 'accuracy' else 'R²'} on {own.held_out:,} held out",
             max(own.control[at], 0.0) if own.selective else float(np.median(own.null)),
             "its control task" if own.selective else "shuffled",
         ),
@@ -493,6 +477,7 @@ def say(
     )
     for name, reason in unsaid.items():
         if told and reason is not None:
-            at = scored[name].top
-            beside = f" ({text(name, at)}, control task {text(name, at, 'control')})"
-            report.not_asked(repr(name) + beside * (name in moved), reason)
+            other = scored[name]
+            values = text(other.scores[other.best]), text(other.control[other.best])
+            beside = " ({}, control task {})".format(*values) * (name in moved)
+            report.not_asked(repr(name) + beside, reason)

@@ -154,7 +154,6 @@ class Neurons(Probe):
         report.metric("mean_share", null.observed, null=null)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         share = report.metrics["clustered"]
-        drawn = counted(some.shape[-1], "neuron") + " drawn" * (some.shape != values.shape)
         report.finding(
             Claim(
                 f"{share:.0%} of the neurons that vary do so with one {noun} each.",
@@ -164,7 +163,8 @@ class Neurons(Probe):
             ),
             Effect.of(
                 null,
-                label=f"share of the variance of {drawn} in one {noun}",
+                label=f"share of the variance of {counted(some.shape[-1], 'neuron')}"
+                f"{' drawn' * (some.shape != values.shape)} in one {noun}",
                 than="permuted elements",
             ),
             holds=bool(clusters),

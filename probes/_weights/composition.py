@@ -76,8 +76,8 @@ class HeadComposition:
         """Return whether no pair exceeds turns within what all heads share, and one might exceed
         those of the whole residual stream.
         """
-        whole = p_values(self.null, np.nanmax(self.whole[kind]))
-        return bool(np.nanmin(self.p_values(kind)) > level and whole <= NEAR)
+        none = np.nanmin(self.p_values(kind)) > level
+        return bool(none and p_values(self.null, np.nanmax(self.whole[kind])) <= NEAR)
 
 
 def compose(heads: HeadCircuits, draws: int, seed: int) -> HeadComposition | None:

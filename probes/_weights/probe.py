@@ -101,7 +101,7 @@ class Weights(Probe):
         table: dict[str, list] = {"head": heads.names}
         sizes = {"draws": self.draws, "tokens": self.tokens}
         table |= add_copying(report, heads, **sizes, seed=seed)
-        report.table("heads", table | circuit_sizes(heads), "one row per head")
+        report.table("heads", table, "one row per head")
         if "copying" in table:
             report.by_head(zip(heads.names, table["copying"], strict=True), "copying score")
         composed = composition.compose(heads, self.draws, seed)
@@ -132,7 +132,6 @@ class Weights(Probe):
             self._pair(report, kind, heads, composed)
         report.metric("composition.pairs", pairs)
         report.table("composition", rows, "one row per pair of heads and kind of composition")
-        report.array("composition_scores", np.stack([composed.score[kind] for kind in KINDS]))
 
     def _pair(
         self, report: Report, kind: str, heads: HeadCircuits, composed: HeadComposition
@@ -173,19 +172,6 @@ def _planted_pairs(plant: Planted) -> set[str]:
 
 
 # --- table and figures ----------------------------------------------------------------------------
-def circuit_sizes(heads: HeadCircuits) -> dict[str, list[float]]:
-    """Columns of the table of heads: norms of the circuits, and over how many directions they are
-    spread, (Σ s²)² / Σ s⁴ of the singular values.
-    """
-    columns: dict[str, list[float]] = {}
-    for name, circuit in (("QK", heads.qk), ("OV", heads.ov)):
-        squared = circuit.S.square()
-        columns[f"{name} norm"] = squared.sum(-1).sqrt().tolist()
-        spread = squared.sum(-1).square() / squared.square().sum(-1).clamp_min(1e-150)
-        columns[f"{name} effective rank"] = spread.tolist()
-    return columns
-
-
 def draw_circuits(report: Report, heads: HeadCircuits, composed: HeadComposition | None) -> None:
     """The full OV circuit of the head that copies most, the QK circuits of a head, and z of all
     pairs.
