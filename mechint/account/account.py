@@ -271,8 +271,9 @@ class Account(Shown):
             for one in doubt[:1]:
                 verdict = f"{says(one).capitalize()}: {one['short'] or one['name']}."
                 caveat = str(one["reason"])
-        verdict = verdict or self.verdict
-        return replace(self, verdict=verdict, audits=values, scope=scope, caveat=caveat)
+        return replace(
+            self, verdict=verdict or self.verdict, audits=values, scope=scope, caveat=caveat
+        )
 
     # --- views ------------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:

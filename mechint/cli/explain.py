@@ -136,10 +136,9 @@ def explain(paths: tuple[Path, ...], **given: Any) -> int:
     else:
         from mechint.explanation.text import audits_text
 
-        screen = console()
+        screen, heading = console(), one_line(f"{account.title}   {path}")
         for warning in account.warnings:
             screen.print(f"warning: {warning}", markup=False, highlight=False)
-        heading = one_line(f"{account.title}   {path}")
         screen.print(audits_text(found, heading, screen.width), soft_wrap=True)
         for one in certificates:
             screen.print(f"\n{one}", markup=False, highlight=False)

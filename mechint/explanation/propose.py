@@ -218,7 +218,9 @@ def _in_vain(
 ) -> str:
     """The families that were tried without a program, the nearest one, and what to do next."""
     if not tried:
-        missing = f"; it {why}" if (why := missing_hooks(subject)) else ""
+        one = subject.task is None or len(subject.task.outputs) == 1
+        why = missing_hooks(subject) or "gives several outputs at once" * (not one)
+        missing = f"; it {why}" * bool(why)
         return f"no family serves such a model and task: {', '.join(unserved)} do not{missing}"
     said = f"no program was found by {', '.join(tried)}"
     if found:

@@ -113,7 +113,6 @@ class Audit(Shown):
         shares = [(*one.kept, one.kind) for one in self.tests if one.of and one.kept is not None]
         program = self.explanation.over_sources
         constant = program is not None and not program.groups  # chance of it is all
-        words = "but not how it multiplies" * bool(program and program.function.words)
         for kinds, more, verb in (
             (COMPUTES, ("path patching",), "explains"),
             (("interchange",), (), "keeps"),
@@ -122,7 +121,8 @@ class Audit(Shown):
             asked = [one for one in shares if one[2] in (*kinds, *more)]
             if any(kind in kinds for *_, kind in asked):
                 share, low, kind = min(asked, key=lambda one: one[0])
-                how = filter(None, ("above chance" * (not constant), HOW[kind], words))
+                product = "but not how it multiplies" * bool(program and program.function.words)
+                how = filter(None, ("above chance" * (not constant), HOW[kind], product))
                 return Accounted(verb, "answers", share, max(low, 0.0), ", ".join(how))
         return None
 

@@ -15,6 +15,7 @@ from mechint.errors import NotApplicableError
 from mechint.explanation import explain
 from mechint.explanation.measure import at_readout
 from mechint.explanation.sources import Sources, places_read
+from mechint.planted.library import pointer_doubling
 from mechint.subject import Subject
 
 SYMBOLS, LENGTH, D, HEADS = 8, 4, 16, 2
@@ -163,6 +164,8 @@ def test_a_module_that_no_family_serves_is_untested_and_nothing_was_asked() -> N
     found = explain(subject)
     assert found[0].standing == "untested" and "no family serves" in found[0].reason
     assert account_of(subject, {}).explained(found).verdict == NOT_ASKED
+    several = explain(pointer_doubling(0.0, 0).subject)[0]
+    assert several.standing == "untested" and "several outputs at once" in several.reason
 
 
 def test_a_model_without_heads_is_not_asked_to_name_hooks_of_them() -> None:
