@@ -77,7 +77,7 @@ class HeadComposition:
         those of the whole residual stream.
         """
         none = np.nanmin(self.p_values(kind)) > level
-        return bool(none and p_values(self.null, np.nanmax(self.whole[kind])) <= NEAR)
+        return bool(none and p_values(self.null, float(np.nanmax(self.whole[kind]))) <= NEAR)
 
 
 def compose(heads: HeadCircuits, draws: int, seed: int) -> HeadComposition | None:
