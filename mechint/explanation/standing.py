@@ -120,7 +120,7 @@ class Audit(Shown):
         ):
             asked = [one for one in shares if one[2] in (*kinds, *more)]
             if any(kind in kinds for *_, kind in asked):
-                share, low, kind = min(asked, key=lambda one: one[0])
+                share, low, kind = min(asked, key=lambda one: one[:2])
                 product = "but not how it multiplies" * bool(program and program.function.words)
                 how = filter(None, ("above chance" * (not constant), HOW[kind], product))
                 return Accounted(verb, "answers", share, max(low, 0.0), ", ".join(how))

@@ -651,6 +651,13 @@ def test_the_claims_of_an_explanation_are_all_that_it_says() -> None:
     assert found.standing == "untested"
 
 
+def test_of_equal_shares_the_least_certain_is_said() -> None:
+    """Of a branch with few inputs, behind one with many."""
+    tests = [share(0.9, n=n) for n in (5000, 30, 900)]
+    made = judge(stub(), Explanation("e", stub().program), tests).accounted
+    assert made is not None and made.at_least == min(one.kept[1] for one in tests if one.kept)
+
+
 def test_a_name_says_which_answer_it_is_of() -> None:
     found = judge(stub(), Explanation("answer = a", stub().program), [])
     for name in ("answer", "x"):
