@@ -245,8 +245,9 @@ def interchanges(sources: Sources, program: SourceProgram, seed: int) -> list[Te
     for index, (group, variables) in enumerate(zip(program.groups, program.variables, strict=True)):
         said = [one.python for one in variables]
         used = [one.python for one in variables if program.function.uses(one)]
-        joint = ", ".join(used) + " together" * (len(used) > 1)
-        whole: list[tuple[int | None, str]] = [(None, joint)]
+        whole: list[tuple[int | None, str]] = [
+            (None, ", ".join(used) + " together" * (len(used) > 1))
+        ]
         keys = list(zip(group.keys, said, strict=True)) if group.keys else whole
         for key, target in keys:
             compute = program.function.strict
