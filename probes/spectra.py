@@ -108,8 +108,7 @@ class Spectrum:
         """What exceeds its level and would be named, of which its null does not tell whether it is
         key.
         """
-        least = math.sqrt(NAMED_SHARE * self.explained)
-        above = self.values > np.maximum(self.levels, least)
+        above = self.values > np.maximum(self.levels, math.sqrt(NAMED_SHARE * self.explained))
         return [k for k, a in zip(self.labels, above, strict=True) if a and k not in self.keys]
 
     @property

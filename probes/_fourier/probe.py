@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -121,7 +121,6 @@ class Fourier(Probe):
         report, edited = Report(self, subject), None
         if order is not None:
             edited = EmbeddingRemoval.of(subject, *own_orders(subject, order))
-        report.provenance["key_rule"] = asdict(self.rule)
         logits = {
             cycle.output: spectra.cycle_spectrum(subject, cycle, self.rule, seed)
             for cycle in cycles

@@ -98,11 +98,9 @@ class Weights(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         report, heads = Report(self, subject), HeadCircuits.of(subject)
         report.metric("heads", len(heads.places))
-        table: dict[str, list] = {"head": heads.names}
         sizes = {"draws": self.draws, "tokens": self.tokens}
-        table |= add_copying(report, heads, **sizes, seed=seed)
-        report.table("heads", table, "one row per head")
-        if "copying" in table:
+        if table := add_copying(report, heads, **sizes, seed=seed):
+            report.table("heads", {"head": heads.names, **table}, "one row per head")
             report.by_head(zip(heads.names, table["copying"], strict=True), "copying score")
         composed = composition.compose(heads, self.draws, seed)
         if composed is not None:
