@@ -237,11 +237,12 @@ class Lens(Probe):
         null = Null("lens.final_accuracy", final, chance, std, p_value, how)
         enough = min(chance + ENOUGH * (final - chance), final)
         ready = next(name for name, value in accuracy.items() if value >= enough)
+        last = ", the last depth, and not before" * (ready == list(accuracy)[-1])
         report.metric("lens.final_accuracy", final, null=null)
         report.metric("lens.ready_after", ready)
         report.finding(
             Claim(
-                f"{percent(accuracy[ready])} of {read} {are} {ready}.",
+                f"{percent(accuracy[ready])} of {read} {are} {ready}{last}.",
                 no="The model's answers are hardly better than chance: no depth is told.",
                 unclear="The depth from which the answer can be read is unclear.",
             ),
