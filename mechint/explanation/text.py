@@ -45,7 +45,7 @@ TOKENS = "t[0]: the first token, t[-1]: the last"
 APART = ("faithfulness", "path patching", "composed inputs", "coverage")
 """Kinds whose tests have a line each."""
 UNSHOWN = ("partial", "resolution")
-"""Kinds that have no line of their own."""
+"""Kinds that have a line of their own only where something is missing."""
 NAMED = 8
 """Blocks that the name of a program lists, at most."""
 WORDS = 46
@@ -58,7 +58,7 @@ def shown_tests(audit: Mapping[str, Any]) -> list[Test]:
     """
     grouped: dict[tuple[str, str, str], list[Test]] = {}
     for one in (Test.from_dict(held) for held in audit["tests"]):
-        if one.of and not one.block and one.kind not in UNSHOWN:
+        if one.of and not one.block and (one.kind not in UNSHOWN or one.standing == "incomplete"):
             own = one.target if one.kind in APART else ""
             grouped.setdefault((one.kind, one.standing, own), []).append(one)
     order = list(HEADLINES)
@@ -145,7 +145,8 @@ def audit_text(audit: Audit | Mapping[str, Any], width: int = 100) -> Text:
         look = {"wrong": "red", "stands": ""}.get(one.standing, "yellow")
         others = f"   ({beside(one)})" if beside(one) else ""
         why = f"   {one.reason}" if one.reason and held["reason"] != one.reason else ""
-        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {percent(one.value, 0)}"
+        value = "below 0%" if one.value < 0 else percent(one.value, 0)
+        shown = f"  {one.mark} {one.headline.rstrip('.'):<{wide}}  {value}"
         add(f"{shown}{others}{why}".rstrip(), look, 6)
     for one in (Test.from_dict(test) for test in held["tests"] if not test["of"]):
         right = f"{percent(one.value, 0)} right with that of others"
