@@ -133,8 +133,9 @@ class Spectrum:
                 f"beside the others one has at most {room:.2g}"
             )
         null, samples = self.test("", ""), len(self.null)
-        if 1 / samples < null.p_value <= NEAR and samples < self.arrangements:
-            return f"{null.p_text} of the largest against {samples} permuted samples"
+        if null.p_value <= NEAR and samples < self.arrangements:
+            of = f"{null.p_text} of the largest against {samples} permuted samples"
+            return of if 1 / samples < null.p_value else f"{of}, yet none is far above the others"
         return "" if self.unseen is None else self.unseen.undecided
 
     def test(self, metric: str, how: str, scale: float = 1.0) -> Null:

@@ -223,12 +223,12 @@ class Attention(Probe):
             Claim(
                 f"{some} {does}.",
                 no=f"No {singular} exceeds random keys by {self._least(subject):g}."
-                if float(values[best]) <= least
+                if float(values[best]) <= least - self._least(subject) / 10  # clearly
                 else f"No {singular} was found.",
                 unclear=f"Whether there is {article} {singular} is unclear.",
                 caveat="what it writes is not tested"
                 if kind == "induction" and names and repeats is None
-                else "",
+                else "later ones are not asked" * (kind == "same_token" and not patterns.causal),
                 at_chance=True,
             ),
             Effect(

@@ -425,6 +425,7 @@ def say(
             scope: of the places that were read.
     """
     metrics, level = report.metrics, report.probe.significance
+    settings = report.subject.task.to_dict() if report.subject.task else {}
     keys = {name: f"linear.{name}.{score}" for name in scored}
     skills = {name: one.skill(one.best) for name, one in scored.items()}
     text = ("{:.0%}" if score == "accuracy" else "R² {:.3g}").format
@@ -453,14 +454,19 @@ def say(
         where += f" ({text(own.scores[first])}; {text(own.scores[at])} after {at})"
     nearest = f"; {best!r} comes nearest" * (len(pool) > 1)
     denied = "No variable is" if nearest else f"{best!r} is not"
+    partly = "decoded in part: {:.0%} of the way from its control to certainty"
+    if decodable[best] or p_values[best] > level or skills[best] <= LEAST / 2:
+        partly = ""
     report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
         Claim(
             f"{best!r} can be decoded linearly {where}.",
             no=f"{denied} decoded much better than its control{nearest}.",
             unclear=f"Whether {best!r} can be decoded linearly is unclear.",
-            doubt=unsaid[best] or "",
-            caveat="" if own.selective else "an input token, moved there: no control task applies",
+            doubt=unsaid[best] or partly.format(skills[best]),
+            caveat="an input token, moved there: no control task applies"
+            if not own.selective
+            else "the labels are shuffled" * (settings.get("labels") == "shuffled"),
             at_chance=True,
         ),
         Effect(

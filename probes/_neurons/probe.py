@@ -153,11 +153,13 @@ class Neurons(Probe):
         )
         report.metric("mean_share", null.observed, null=null)
         clusters: Mapping[str, int] = report.metrics["clusters"]
-        share = report.metrics["clustered"]
+        share, bar = report.metrics["clustered"], f"{self.own:.0%}"
         report.finding(
             Claim(
-                f"{share:.0%} of the neurons that vary do so with one {noun} each.",
-                no=f"The neurons do not vary with one {noun} each.",
+                f"{share:.0%} of the neurons that vary have {bar} of their variance in one {noun}.",
+                no=f"The neurons do not vary with one {noun} each."
+                if clusters
+                else f"No neuron has {bar} of its variance in one {noun}.",
                 unclear=f"Whether neurons vary with one {noun} each is unclear.",
                 lead=share >= HALF,
             ),
@@ -242,7 +244,8 @@ class Neurons(Probe):
             if enough_others(len(neurons), len(varying), alpha)
         }
         first = max(sizes or rises, key=lambda name: rises[name])
-        these = f"the {counted(len(clusters[first]), 'neuron')} of {noun} {first}"
+        size = counted(len(clusters[first]), "neuron")
+        these = f"the {size} with {self.own:.0%} in {noun} {first}"
         unclear = f"Whether the model needs {these} is unclear."
         if not sizes:
             report.unclear(unclear, "too few other neurons vary to compare with as many")

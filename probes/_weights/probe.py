@@ -271,7 +271,7 @@ def add_copying(
     report.finding(
         Claim(
             f"The OV circuit of {name} copies tokens"
-            + (f", one of {above} that do." if above > 1 else "."),
+            + (f", one of at least {above} that do." if above > 1 else "."),
             no="No OV circuit that copies tokens was found.",
             unclear="Whether an OV circuit copies tokens is unclear.",
             lead=True,
