@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from mechint import figures
@@ -26,6 +26,7 @@ from mechint.probes._linear.estimators import (
     unlearnable,
     varies,
 )
+from mechint.probes.words import in_words
 from mechint.subject import Subject
 from mechint.subject.activations import residual_hooks
 from mechint.task import IGNORE, Variable, find_variable, first_of_each, rng
@@ -270,6 +271,7 @@ class Linear(Probe):
         scored = Scored(
             *({}, {}, {}, null, arrangements, int((~train).sum())),
             certain=1.0 if self.kind == "number" else 1 - 1 / variable.n_values,  # 0 at chance
+            constant=0.0 if self.kind == "number" else most_frequent(values[train], values[~train]),
             selective=self.kind == "number" or not self._is_copied(subject, variable),
         )
         kind = Discriminant if self.kind == "class" else Ridge
@@ -305,6 +307,18 @@ def _input_types(subject: Subject, variable: Variable, last: int) -> np.ndarray:
             places = [place]
     tokens = tokens[:, places] if places else tokens
     return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()
+
+
+def most_frequent(fitted: Num[np.ndarray, " _"], held_out: Num[np.ndarray, " _"]) -> float:
+    """Share of `held_out` with the most frequent value of `fitted`; 0 where either is empty.
+
+    >>> most_frequent(np.array([1, 1, 2]), np.array([1, 2]))
+    0.5
+    """
+    if not (len(fitted) and len(held_out)):
+        return 0.0
+    names, counts = np.unique(fitted, return_counts=True)
+    return float((held_out == names[counts.argmax()]).mean())
 
 
 def _is_answer(subject: Subject, variable: Variable) -> bool:
@@ -358,8 +372,9 @@ def score_figures(
 class Scored:
     """Place → score of the variable, of its control task, and the penalty; null (sample,) the best
     place of each shuffle; arrangements: in how many ways the values can be shuffled; held_out: how
-    many rows are scored; certain: the selectivity of certainty; selective: whether the control task
-    tells computing from memorizing, as for one input token it does not.
+    many rows are scored; certain: the selectivity of certainty; constant: the score of the most
+    frequent value; selective: whether the control task tells computing from memorizing, as for one
+    input token it does not.
     """
 
     scores: dict[str, float]
@@ -369,6 +384,7 @@ class Scored:
     arrangements: float
     held_out: int
     certain: float = 1.0
+    constant: float = 0.0
     selective: bool = True
 
     def selectivity(self, place: str) -> float:
@@ -376,8 +392,11 @@ class Scored:
         return self.scores[place] - max(self.control[place], 0.0)
 
     def skill(self, place: str) -> float:
-        """Selectivity over that of certainty; the score above shuffles where there is none."""
-        own = min(self.selectivity(place) / self.certain, 1.0)
+        """Selectivity over that of certainty, or the same beyond the most frequent value where that
+        is less; the score above shuffles where the control task tells nothing.
+        """
+        beyond = (self.scores[place] - self.constant) / max(1 - self.constant, 1e-12)
+        own = min(self.selectivity(place) / self.certain, beyond, 1.0)
         return own if self.selective else above_shuffled(self.scores[place], self.null)[0]
 
     @property
@@ -453,7 +472,9 @@ def say(
     if first != at:
         where += f" ({text(own.scores[first])}; {text(own.scores[at])} after {at})"
     nearest = f"; {best!r} comes nearest" * (len(pool) > 1)
-    denied = "No variable is" if nearest else f"{best!r} is not"
+    denied = f"None of {in_words(len(pool), 'variable')} is" if nearest else f"{best!r} is not"
+    base = max(own.control[at], own.constant)
+    beside = "its most frequent value" if base > own.control[at] else "its control task"
     partly = "decoded in part: {:.0%} of the way from its control to certainty"
     if decodable[best] or p_values[best] > level or skills[best] <= LEAST / 2:
         partly = ""
@@ -461,7 +482,7 @@ def say(
     report.finding(
         Claim(
             f"{best!r} can be decoded linearly {where}.",
-            no=f"{denied} decoded much better than its control{nearest}.",
+            no=f"{denied} decoded much better than its control or most frequent value{nearest}.",
             unclear=f"Whether {best!r} can be decoded linearly is unclear.",
             doubt=unsaid[best] or partly.format(skills[best]),
             caveat="an input token, moved there: no control task applies"
@@ -473,8 +494,8 @@ def say(
             own.scores[at],
             "",
             f"{'accuracy' if score == 'accuracy' else 'R²'} on {own.held_out:,} held out",
-            max(own.control[at], 0.0) if own.selective else float(np.median(own.null)),
-            "its control task" if own.selective else "shuffled",
+            max(base, 0.0) if own.selective else float(np.median(own.null)),
+            beside if own.selective else "shuffled",
         ),
         null=metric,
         least=-math.inf,
