@@ -381,7 +381,7 @@ def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, Scope, str]:
     if leads:
         leading = max(leads, key=lambda result: result.lead_rank)
         first = min(leading.findings, key=lambda finding: rank(finding.verdict))
-        scopes = [found.scope for name, found in supported if _names_mechanism(results[name])]
+        scopes = [found.scope for name, found in supported if results[name] is leading]
         return leading.lead, first.scope.within(scopes), first.caveat
     for _, finding in supported:
         if finding.causal:

@@ -496,7 +496,7 @@ class Heads(Probe):
             }
         )
         some = listed(names) if len(names) <= 5 else f"{len(names)} heads, led by {names[0]},"
-        one_of = f", one of {len(found)} such sets" * (len(found) > 1)
+        one, one_of = len(names) == 1, f", one of {len(found)} such sets" * (len(found) > 1)
         whole = report.metrics["patched"] == report.metrics["heads"]
         doubt = (
             f"they keep {first.kept[1]:.3f} to {first.kept[2]:.3f} of the difference, at least "
@@ -504,10 +504,10 @@ class Heads(Probe):
         )
         verdict = report.finding(
             Claim(
-                f"{some} suffice{'s' * (len(names) == 1)} to answer{one_of}.",
+                f"{some} alone tell{'s' * one} the prompts of a pair apart{one_of}.",
                 lead=True,
-                no=f"{some} do{'es' * (len(names) == 1)} not suffice to answer.",
-                unclear="Whether these heads suffice to answer is unclear.",
+                no=f"{some} alone do{'es' * one} not tell the prompts of a pair apart.",
+                unclear="Whether these heads alone tell the prompts of a pair apart is unclear.",
                 doubt=doubt * (not enough and first.may_hold and rival < ALONE),
                 caveat="" if whole else "of those tested",
                 causal=True,

@@ -6,12 +6,13 @@ Cost: one forward. Memory: one chunk of examples.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint import figures
@@ -140,9 +141,10 @@ class Lens(Probe):
                 read = scores[targets != IGNORE].cpu().numpy()  # (answer, 2)
                 right[name].append(read[:, ACCURACY] == 1)
                 losses[name].append(read[:, LOSS])
-        accuracy = {name: float(np.concatenate(parts).mean()) for name, parts in right.items()}
+        each = {name: np.concatenate(parts) for name, parts in right.items()}
+        accuracy = {name: float(values.mean()) for name, values in each.items()}
         report = Report(self, subject)
-        self._say(report, accuracy, "can be read after")
+        self._say(report, each, "can be read after")
         columns = {"after": list(points), "accuracy": list(accuracy.values())}
         columns["loss"] = [float(np.concatenate(parts).mean()) for parts in losses.values()]
         report.table("lens", columns, "the logit lens at every depth", {"loss": "nats"})
@@ -188,11 +190,11 @@ class Lens(Probe):
                 ranks[name].append((logits > right).sum(-1).cpu().numpy())
         report = Report(self, subject)
         joined = {name: np.concatenate(parts) for name, parts in margins.items()}
-        accuracy = {name: float((values > 0).mean()) for name, values in joined.items()}
-        self._say(report, accuracy, "are above the other after")
+        above = {name: values > 0 for name, values in joined.items()}
+        self._say(report, above, "are above the other after")
         columns: dict[str, list[Any]] = {
             "after": list(points),
-            "right by pair": list(accuracy.values()),
+            "right by pair": [float(values.mean()) for values in above.values()],
             "difference": [float(values.mean()) for values in joined.values()],
             "rank": [float(np.concatenate(parts).mean()) for parts in ranks.values()],
             "first choice": [float((np.concatenate(p) == 0).mean()) for p in ranks.values()],
@@ -220,9 +222,14 @@ class Lens(Probe):
         report.hero("difference")
         return report.result()
 
-    def _say(self, report: Report, accuracy: dict[str, float], are: str) -> None:
-        """Record the accuracy at the end with its null, and say after which depth it is there."""
-        final, subject = accuracy[list(accuracy)[-1]], report.subject
+    def _say(
+        self, report: Report, right: Mapping[str, Bool[np.ndarray, " answer"]], are: str
+    ) -> None:
+        """Record the accuracy at the end with its null, and say after which depth the answers that
+        are right there and at the end are.
+        """
+        subject, end = report.subject, list(right.values())[-1]
+        final = float(end.mean())
         outputs = report.performance
         chance = float(
             np.average([skill.chance for skill in outputs], weights=[o.n for o in outputs])
@@ -236,13 +243,15 @@ class Lens(Probe):
         std = math.sqrt(chance * (1 - chance) / n)
         null = Null("lens.final_accuracy", final, chance, std, p_value, how)
         enough = min(chance + ENOUGH * (final - chance), final)
-        ready = next(name for name, value in accuracy.items() if value >= enough)
-        last = ", the last depth, and not before" * (ready == list(accuracy)[-1])
+        both = {name: float((values & end).mean()) for name, values in right.items()}
+        ready = next(name for name, value in both.items() if value >= enough)
+        before = [*both.values()][: [*both].index(ready)]
+        less = f", {percent(max(before))} before" if before else ""
         report.metric("lens.final_accuracy", final, null=null)
         report.metric("lens.ready_after", ready)
         report.finding(
             Claim(
-                f"{percent(accuracy[ready])} of {read} {are} {ready}{last}.",
+                f"{percent(both[ready])} of {read} {are} {ready}{less}.",
                 no="The model's answers are hardly better than chance: no depth is told.",
                 unclear="The depth from which the answer can be read is unclear.",
             ),

@@ -39,7 +39,7 @@ def test_a_planted_head_is_named_with_what_it_does() -> None:
     assert result.metrics["reported"][0] == name and result.metrics["suffices"] == [name]
     assert result.metrics["kept_by_these_alone"] == pytest.approx(1)
     assert result.metrics["kept_without_these"] == pytest.approx(0, abs=1e-6)
-    assert result.lead == f"{name} suffices to answer."
+    assert result.lead == f"{name} alone tells the prompts of a pair apart."
     assert account_of(plant.subject, {"heads": result}).verdict == result.lead
     row = {key: column[0] for key, column in result.tables["heads"].columns.items()}
     assert row["moved"] == pytest.approx(1) and row["direct"] == pytest.approx(1)
@@ -62,7 +62,7 @@ def test_a_small_head_is_not_among_those_by_which_it_answers() -> None:
     moved = dict(zip(columns["component"], columns["moved"], strict=True))
     assert set(moved) >= {f"L{layer}H{head}", f"L{layer}H{idle}"}
     assert moved[f"L{layer}H{head}"] > 10 * moved[f"L{layer}H{idle}"] > 0
-    assert result.lead == f"L{layer}H{head} suffices to answer."
+    assert result.lead == f"L{layer}H{head} alone tells the prompts of a pair apart."
 
 
 def test_words_about_a_head_reach_their_level_on_their_own() -> None:
