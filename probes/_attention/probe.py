@@ -369,6 +369,7 @@ class Attention(Probe):
             (some, count, which), *other = parts
             said = f"On average {some} attend{'s' * (count == 1)} more to the {which} operand"
             said += "".join(f", {some} to the {which}" for some, _, which in other)
+            said += f", by more than {level:.2g}"
         report.finding(
             Claim(
                 f"{said}.",
