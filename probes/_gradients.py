@@ -16,7 +16,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import EACH, Effect, ProbeResult
+from mechint.probe.results import EACH, Effect, ProbeResult, Scope
 from mechint.probes._llc.sampler import training_data
 from mechint.probes.loss_gradient import loss_gradient, permute_where
 from mechint.subject import Subject
@@ -85,7 +85,8 @@ class Gradients(Probe):
         # divided by ln(classes) and added (Eq. 12 of the source); the null is the same of other
         # answers, so that what is learned has a smaller norm.
         data = training_data(subject, self.split)
-        report = Report(self, subject)
+        # the model's skill is asked of all answers that the loss has
+        report = Report(self, subject.with_answer("all").with_data(data))
         loss, found = loss_gradient(subject, data, self._weights(subject.known_task, data.targets))
         names = (name for name, _ in subject.model.named_parameters())
         norms = {name: float(gradient.norm()) for name, gradient in zip(names, found, strict=True)}
@@ -110,7 +111,7 @@ class Gradients(Probe):
             null=logs.mean() - logs,
             how=how,
         )
-        self._add_finding(report, int((data.targets != IGNORE).sum()))
+        self._add_finding(report, int((data.targets != IGNORE).sum()), len(subject.data))
 
         sizes = [float(weight.detach().norm()) for weight in subject.model.parameters()]
         each = zip(norms.values(), sizes, strict=True)
@@ -136,16 +137,20 @@ class Gradients(Probe):
         report.hero("norms")
         return report.result()
 
-    def _add_finding(self, report: Report, n: int) -> None:
-        """Report the norm against that of other answers; `n` answers are behind it."""
-        metrics = report.metrics
+    def _add_finding(self, report: Report, n: int, every: int) -> None:
+        """Report the norm against that of other answers; n: answers behind it; every: examples of
+        the subject, of which the loss may have those of the training split alone.
+        """
+        metrics, used = report.metrics, len(report.subject.data)
+        trained = f"the {used:,} of {every:,} inputs that it was trained on" * (used < every)
+        loss = "the training loss" if trained else "the whole loss"
         below = metrics["gradients.below_shuffled"]
         report.finding(
             Claim(
-                "The gradient of the whole loss is smaller than for other answers.",
-                no="The gradient of the whole loss is more than half of that for other answers."
+                f"The gradient of {loss} is smaller than for other answers.",
+                no=f"The gradient of {loss} is more than half of that for other answers."
                 if below < LEAST_BELOW
-                else "The gradient of the whole loss is no smaller than for some other answers.",
+                else f"The gradient of {loss} is no smaller than for some other answers.",
                 unclear="The size of the gradient is unclear.",
                 doubt="it is zero to the precision of the weights"
                 if not metrics["gradients.total"]
@@ -155,7 +160,7 @@ class Gradients(Probe):
             null="gradients.below_shuffled",
             least=LEAST_BELOW,
             n=n,
-            scope=EACH,
+            scope=Scope(used, inputs=trained) if trained else EACH,
         )
 
     def _weights(

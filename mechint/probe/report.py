@@ -309,13 +309,13 @@ class Report:
         which = min if named is None else max
         return which(rows, key=lambda row: row.p_value, default=None)
 
-    def scope(self, n: int, asked: int = 1, of: int = 1) -> Scope:
+    def scope(self, n: int, asked: int = 1, of: int = 1, *, inputs: str = "") -> Scope:
         """The scope of n of the subject's examples, and of `asked` components edited together, of
-        how many there are.
+        how many there are; inputs: which they are, as in `Scope`, where they were chosen.
         """
         drawn = n if n < len(self.subject.data) else None
         several = (asked, of) if asked > 1 else None
-        return Scope(drawn, self.subject.asked, several, asked > 1)
+        return Scope(drawn, self.subject.asked, several, asked > 1, inputs if drawn else "")
 
     def unclear(self, headline: str, reason: str) -> Verdict:
         """Say that a question cannot be answered here, and why, in one line each."""

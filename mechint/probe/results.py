@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,8 +85,9 @@ class Scope:
     """The inputs, answers and components that a finding was asked of. The default is: all inputs,
     the one answer, each component separately.
 
-    drawn: inputs drawn at random, where these are not all. answers: the one that was asked, of
-    several. components: those asked, of how many there are; together: they were edited at once.
+    drawn: inputs, where these are not all; inputs: their number and what they are, in words, where
+    they were chosen, not drawn at random of all. answers: the one that was asked, of several.
+    components: those asked, of how many there are; together: they were edited at once.
 
     >>> str(Scope(drawn=1500, answers="the units", components=(2, 8), together=True))
     'on 1,500 inputs drawn, the units alone, 2 of 8 components together'
@@ -97,6 +99,7 @@ class Scope:
     answers: str = ""
     components: tuple[int, int] | None = None
     together: bool = False
+    inputs: str = ""
 
     def __str__(self) -> str:
         """The scope as a clause; "" where it needs none."""
@@ -104,7 +107,7 @@ class Scope:
             "" if self.components is None else "{:,} of {:,} components".format(*self.components)
         )
         parts = (
-            "" if self.drawn is None else f"on {self.drawn:,} inputs drawn",
+            "" if self.drawn is None else f"on {self.inputs or f'{self.drawn:,} inputs drawn'}",
             f"{self.answers} alone" if self.answers else "",
             " ".join(filter(None, (asked, "together" if self.together else ""))),
         )
@@ -112,15 +115,16 @@ class Scope:
 
     def beside(self, other: Scope) -> Scope:
         """The scope without the inputs and answers that `other` has said."""
-        drawn = None if self.drawn == other.drawn else self.drawn
+        said = (self.drawn, self.inputs) == (other.drawn, other.inputs)
+        drawn = None if said else self.drawn
         return replace(self, drawn=drawn, answers=self.answers * (self.answers != other.answers))
 
     def within(self, others: Iterable[Scope]) -> Scope:
         """The scope on the fewest inputs of all, and of the answer that any of them is of."""
         every = [self, *others]
-        drawn = min((one.drawn for one in every if one.drawn is not None), default=None)
+        least = min(every, key=lambda one: math.inf if one.drawn is None else one.drawn)
         answers = next((one.answers for one in every if one.answers), "")
-        return replace(self, drawn=drawn, answers=answers)
+        return replace(self, drawn=least.drawn, inputs=least.inputs, answers=answers)
 
 
 EACH = Scope()

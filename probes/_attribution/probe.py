@@ -154,7 +154,12 @@ class Attribution(Probe):
         others = [
             exact[i] for i in inner if i != top and effects.sites[i].kind == effects.sites[top].kind
         ]
-        self._say(report, float(np.median(others)) if others else None)
+        n, right, told = len(score), every.n_examples, "that it answers right"
+        told += " with their sources" * (ablation != "mean")
+        drawn = f"{n:,} inputs drawn of the {right:,} {told}"
+        chosen = drawn if n < right else f"the {n:,} of {len(subject.data):,} inputs {told}"
+        chosen *= self.only_correct and right < len(subject.data)
+        self._say(report, float(np.median(others)) if others else None, chosen)
         return report.result()
 
     def _show(self, report: Report, names: Sequence[str], effects: AttributionEffects) -> None:
@@ -182,7 +187,8 @@ class Attribution(Probe):
         )
         report.hero("components")
 
-    def _say(self, report: Report, median: float | None) -> None:
+    def _say(self, report: Report, median: float | None, chosen: str = "") -> None:
+        """chosen: the inputs in words, where these are those that are answered right."""
         metrics = report.metrics
         top = metrics["component"]
         caveat = "parts written directly do not add up, as behind a norm or of several answers"
@@ -213,7 +219,7 @@ class Attribution(Probe):
                 tuple(end * metrics["score"] for end in metrics["interval"]),
             ),
             n=metrics["examples"],
-            scope=report.scope(metrics["examples"]),
+            scope=report.scope(metrics["examples"], inputs=chosen),
         )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from mechint.config import setting
 from mechint.decide import Claim, first_of
 from mechint.decide.null import least_signs, sign_flips
-from mechint.errors import DataError
+from mechint.errors import DataError, counted
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, ProbeResult, Scope
@@ -194,7 +194,9 @@ class Patching(Probe):
         one = components[top]
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
         asked = {CALLED.get(components[i].kind, components[i].kind) for i in among}
-        scope = replace(report.scope(pairs.n_examples), answers=asked_of(subject, variable))
+        used = pairs.n_examples
+        right = f"{counted(used, 'input')} that it answers right" if self.only_correct else ""
+        scope = replace(report.scope(used, inputs=right), answers=asked_of(subject, variable))
         name, rival = carried(variable), float(wrong.share[top])
         self._say(report, name, rival, sorted(asked), every.caveat, scope, last=last)
         return report.result()

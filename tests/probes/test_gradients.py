@@ -80,6 +80,26 @@ def test_few_shuffles_abstain(permutations: int) -> None:
     assert finding.n == len(solved.split["train"])  # type: ignore[index]
 
 
+def test_the_loss_of_a_training_split_is_called_that() -> None:
+    solved = planted.modular_addition(13, (2, 5)).subject
+    of_training, of_all = (
+        Gradients(split=split).run(solved).findings[0] for split in ("train", "all")
+    )
+    used = len(solved.split["train"])  # type: ignore[index]
+    assert "training loss" in of_training.headline and "whole loss" in of_all.headline
+    assert of_training.scope.drawn == used < len(solved.data)
+    assert f"{used} of 169" in str(of_training.scope) and not str(of_all.scope)
+
+
+def test_a_last_answer_that_is_always_the_same_leaves_the_whole_loss_decided() -> None:
+    solved = planted.composition(5, 4).subject
+    last = solved.targets[:, 0]
+    alike = solved.with_data(solved.data[last == last.mode().values])
+    (finding,) = Gradients(split="all").run(alike).findings
+    assert len(alike.targets[:, 0].unique()) == 1
+    assert finding.verdict == "yes", finding.reason
+
+
 def test_right_answers_with_a_large_gradient_are_not_found() -> None:
     """Right answers by small logits: the loss of a guess, whose gradient other answers share."""
     subject = planted.modular_addition(13, (2, 5)).subject

@@ -12,6 +12,7 @@ import mechint
 from mechint import planted, probes
 from mechint.planted import trained
 from mechint.planted.library import lookup
+from mechint.probe.results import Scope
 from mechint.probes._attention.probe import sampled
 from mechint.probes.spectra import Spectrum
 from mechint.subject import Subject
@@ -106,6 +107,25 @@ def test_the_share_of_a_sentence_is_that_of_the_frequencies_that_it_names() -> N
     values = np.array([0.8, 0.5, 0.04, 0.001])
     made = Spectrum([1, 2, 3, 4], values, [1, 2, 3], values * 0, values, 0.8)
     assert made.named_keys == [1, 2] and math.isclose(made.named_share, 0.8**2 + 0.5**2)
+
+
+def test_inputs_that_are_chosen_for_their_right_answers_are_not_called_drawn() -> None:
+    subject = planted.modular_addition(7, (1, 2)).subject
+    with torch.no_grad():
+        subject.model.W_E[0] = 0
+    subject = subject.with_limits()
+    right = int(subject.correct().sum())
+    assert 30 < right < 49
+    (every,) = mechint.probe.run("attribution", subject).findings
+    (some,) = mechint.probe.run("attribution", subject, examples=20).findings
+    (swapped,) = mechint.probe.run("patching", subject, variable="x").findings
+    assert f"the {right} of 49" in str(every.scope) and "drawn" not in str(every.scope)
+    assert f"20 inputs drawn of the {right} that" in str(some.scope)
+    assert "answers right" in str(swapped.scope) and "drawn" not in str(swapped.scope)
+    (whole,) = mechint.probe.run("attribution", subject, only_correct=False).findings
+    assert not str(whole.scope)
+    assert str(every.scope.within([Scope(9)])) == "on 9 inputs drawn"
+    assert Scope(99).within([every.scope]) == every.scope == every.scope.beside(Scope(right))
 
 
 def test_a_finding_on_one_of_several_answers_says_which() -> None:
