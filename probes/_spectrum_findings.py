@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from mechint.decide import Claim
 from mechint.errors import plural
 from mechint.groups.spectrum import Harmonics, Label
@@ -18,6 +20,9 @@ from mechint.probes.spectra import (
     value_tokens,
 )
 from mechint.probes.words import in_words, named
+
+SAME = 1e-6
+"""Range of a null, in units of a flat spectrum, below which it cannot be beaten or missed."""
 
 
 def add_logits_finding(
@@ -73,6 +78,7 @@ def add_embedding_finding(
             f"{some}, {held:.0%} of its energy: {named(found.keys)}.",
             no=f"No {noun} stands out in the {whose}.",
             unclear=f"Key {plural(noun)} of the {whose} are unclear.",
+            doubt="any order of the elements has these energies" * bool(np.ptp(found.null) < SAME),
             caveat=say_order(value_tokens(report.subject)),
             at_chance=True,
         ),
