@@ -243,6 +243,17 @@ def test_heads_that_read_fixed_positions_read_no_other(told: Any) -> None:
     assert len(told(program()).tests["path patching"]) == 1
 
 
+def test_keys_that_hold_one_token_in_all_inputs_are_not_shown_to_be_unread(told: Any) -> None:
+    """As that of "=": a head of the first layer brings the same from there, whatever the input."""
+    tokens = torch.arange(N * 5).reshape(N, 5) % 7
+    tokens[:, 3:] = torch.tensor([5, 6])
+    for named, layer, verdict in ((3, 0, "untested"), (2, 0, "yes"), (3, 1, "yes")):
+        some = rule(fixed=True, keys=lambda t, at, n=named: (torch.arange(5) < n).expand_as(t))
+        heads = {f"L{layer}H0": some}
+        routes, read = told(program(heads=heads), tokens=tokens).tests["path patching"]
+        assert (routes.verdict, read.verdict) == ("yes", verdict)
+
+
 def test_interchanges_are_of_groups_keys_or_halves(told: Any) -> None:
     """Of one group alone a whole interchange follows from coverage; few changes are none."""
     keyed, halved = group("L0H1", keys=(1, 3)), group("L0H2", mask=lambda tokens, at: tokens > 0)

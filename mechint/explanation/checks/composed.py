@@ -155,7 +155,7 @@ def attention(
 ) -> list[Test]:
     """All heads attend, jointly, as their rules say; and those that read fixed positions read these
     and no others. Nothing could fail of a head of which all keys are named, where it has one, or by
-    weights of its own.
+    weights of its own; nor of tokens read alone where all others are the same in all inputs.
     """
     masks = {head: one.keys(sources.tokens, sources.at) for head, one in program.heads.items()}
     single = bool((sources.visible.sum(1) == 1).all())
@@ -200,6 +200,8 @@ def attention(
         measured = reads(sources, {head: masks[head] for head in read}, program.rest)
         if len(read) < len(program.heads):  # the others may keep the answer
             measured = measured.alone
+        if first.issuperset(read) and all(alike(sources, masks[head]) for head in read):
+            measured = Measured(0, 0)
         silent = not measured.null_n
         target = f"{', '.join(read)}: the named keys alone"
         joint = together(sources, read)
@@ -209,6 +211,13 @@ def attention(
             )
         )
     return found
+
+
+def alike(sources: Sources, named: Bool[Tensor, "example pos"]) -> bool:
+    """Return whether there are keys that are not named, and at each place they hold one token."""
+    free, tokens = sources.visible & ~named, sources.tokens
+    least = tokens.masked_fill(~free, int(tokens.max())).amin(0)
+    return bool(free.any()) and bool((tokens == least)[free].all())
 
 
 def says_otherwise(
