@@ -152,7 +152,7 @@ class Embedding(Probe):
                 f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
                 if whose == "embedding"
                 else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
-                no=f"The rank of the {whose} is not far below that of Gaussian rows.",
+                no=f"The rank of the {whose} is not below {FEWER:.0%} of that of Gaussian rows.",
                 unclear=f"Whether the {whose} has a low rank is unclear.",
                 at_chance=True,
             ),
