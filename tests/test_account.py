@@ -97,6 +97,29 @@ def test_a_program_that_is_unclear_is_not_one_that_was_not_found() -> None:
     assert account.explained([{**audit, "standing": "wrong"}]).verdict == NOTHING
 
 
+def test_no_mechanism_has_its_reason_where_none_was_looked_for_or_one_runs_in_part() -> None:
+    """Above programs of which one runs in part, or a refusal, it read as a search in vain."""
+    account = Account("A model", "", NOTHING)
+    shared = {"short": "", "accounted": None, "tests": [{"standing": "stands", "of": ["a"]}]}
+    refused = {"standing": "refused", "family": "none", "name": "none", "reason": "at chance"}
+    partly = {"standing": "incomplete", "family": "induced", "name": "a = t[1]", "reason": "few"}
+    held = [
+        {**one, **shared, "scope": {"answers": name}}
+        for one, name in ((refused, "a"), (refused, "b"), (partly, "b"))
+    ]
+    wrong = {**held[2], "standing": "wrong"}
+    for audits, limits in (
+        (held[:1], "at chance"),
+        (held[:2], "a: at chance; likewise 1 other answer"),
+        ([held[0], held[2]], "runs in part: a = t[1]"),
+        ([held[1], wrong], ""),
+    ):
+        found = account.explained(audits)
+        assert (found.verdict, found.limits) == (NOTHING, limits)
+    led = replace(account, verdict="It needs L0H0.", caveat="of a")
+    assert led.explained(held[:1]).limits == "of a"
+
+
 def test_the_lead_of_highest_rank_is_the_verdict() -> None:
     scope = Scope(drawn=512, components=(3, 14), together=True)
     caveat = Finding("The model adds as a clock.", "yes", caveat="of the units", scope=scope)

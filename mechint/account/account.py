@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.account.terminal import account_text
 from mechint.decide.words import STANDS
-from mechint.errors import NUMBERS, MechintError, NotApplicableError
+from mechint.errors import NUMBERS, MechintError, NotApplicableError, counted
 from mechint.probe import Probe, make_probes, quick_probes, run_all
 from mechint.probe.results import EACH, SCHEMA, Figure, Finding, ProbeResult, Scope
 from mechint.probe.text import rank
@@ -271,6 +271,8 @@ class Account(Shown):
             for one in doubt[:1]:
                 verdict = f"{says(one).capitalize()}: {one['short'] or one['name']}."
                 caveat = str(one["reason"])
+            if (verdict or self.verdict) in (NOTHING, NOT_ASKED):
+                caveat = _why_none(answers) or caveat
         return replace(
             self, verdict=verdict or self.verdict, audits=values, scope=scope, caveat=caveat
         )
@@ -316,6 +318,26 @@ class Account(Shown):
         )
         drawn = "" if self.hero is None else self.hero.drawing_html("hero")
         return f"{super()._repr_html_()}{drawn}{folded}"
+
+
+def _why_none(answers: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """The first program of an answer that runs in part or is not tested, or the reason for which
+    none was looked for, and of how many other answers that holds; "" where one was looked for.
+
+    answers: of each the audits as JSON values, best first.
+    """
+    from mechint.explanation.text import says
+
+    open_ = [a for a, *_ in answers if a["family"] != "none" and a["standing"] != "wrong"]
+    unasked = [some[0] for some in answers if {one["family"] for one in some} == {"none"}]
+    for first, *others in filter(None, (open_, unasked)):
+        name = f"{first['scope']['answers']}: " * (len(answers) > 1)
+        said = name + first["reason"]
+        if first in open_:
+            said = f"{says(first).lower()}: {first['short'] or first['name']}"
+        more = sum(says(one) == says(first) for one in others)
+        return said + f"; likewise {counted(more, 'other answer')}" * bool(more)
+    return ""
 
 
 def gives_nearly_all(audit: Mapping[str, Any]) -> bool:
