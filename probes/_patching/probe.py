@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 """Rows of the figure."""
+DENIES = 24
+"""Pairs that it takes to deny that a component carries a variable."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ class Patching(Probe):
             return
         strong = min(metrics["recovered"], flips) >= MOST
         needed, apart = metrics["left"] <= 1 - MOST, metrics["flips_apart"]
+        holds = strong and needed and not apart < MOST
         both = f"recovers {portion(metrics['recovered'])}, flips {flips:.0%}"
         none = f"Of {listed(asked)} none alone recovers and flips half of {name}"
         report.finding(
@@ -236,9 +239,17 @@ class Patching(Probe):
                     (True, f"A wrong source swaps {name} at {top} as well."),
                 ),
                 unclear=unclear,
-                doubt=f"only {top} does, which holds the answer of any right model"
-                if last and strong and math.isnan(apart)
-                else "",
+                doubt=first_of(
+                    (
+                        last and strong and math.isnan(apart),
+                        f"only {top} does, which holds the answer of any right model",
+                    ),
+                    (
+                        not holds and metrics["pairs"] < DENIES,
+                        f"only {counted(metrics['pairs'], 'pair')}",
+                    ),
+                    (True, ""),
+                ),
                 lead=f"{top} carries {name}.",
                 caveat=caveat,
                 causal=True,
@@ -246,7 +257,7 @@ class Patching(Probe):
             Effect(
                 metrics["recovered"], "of the logit difference", "recovered", wrong, "wrong source"
             ),
-            holds=strong and needed and not apart < MOST,
+            holds=holds,
             null="above_wrong_source",
             n=metrics["pairs"],
             scope=scope,
