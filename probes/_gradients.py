@@ -98,11 +98,15 @@ class Gradients(Probe):
             weights = self._weights(subject.known_task, targets)
             _, found = loss_gradient(subject, Batch(data.tokens, targets), weights)
             shuffled.append(math.hypot(*(float(gradient.norm()) for gradient in found)))
-        report.metric("gradients.total", total)
-        report.metric("gradients.loss", loss)
-        report.metric("gradients.norms", norms)
-        report.metric("gradients.largest", largest)
-        report.metric("gradients.largest_share", norms[largest] ** 2 / max(total**2, 1e-300))
+        report.update(
+            {
+                "gradients.total": total,
+                "gradients.loss": loss,
+                "gradients.norms": norms,
+                "gradients.largest": largest,
+                "gradients.largest_share": norms[largest] ** 2 / max(total**2, 1e-300),
+            }
+        )
         logs = np.log10(np.maximum(shuffled, 1e-300))  # (shuffle,)
         report.metric(
             "gradients.below_shuffled",
@@ -134,7 +138,6 @@ class Gradients(Probe):
                 caption="The L2 norm of the loss's gradient; the largest is colored.",
             ),
         )
-        report.hero("norms")
         return report.result()
 
     def _add_finding(self, report: Report, n: int, every: int) -> None:

@@ -119,7 +119,6 @@ class Subspace(Probe):
         report.array("encoder_space", q)
         random_held = captured.shape[1] * q.shape[1] / q.shape[0]
         report.figure("features", _figure(held, predicted, random_held, signal))
-        report.hero("features")
         return report.result()
 
 

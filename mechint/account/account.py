@@ -328,16 +328,18 @@ def _why_none(answers: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     """
     from mechint.explanation.text import says
 
-    open_ = [a for a, *_ in answers if a["family"] != "none" and a["standing"] != "wrong"]
-    unasked = [some[0] for some in answers if {one["family"] for one in some} == {"none"}]
-    for first, *others in filter(None, (open_, unasked)):
-        name = f"{first['scope']['answers']}: " * (len(answers) > 1)
-        said = name + first["reason"]
-        if first in open_:
-            said = f"{says(first).lower()}: {first['short'] or first['name']}"
-        more = sum(says(one) == says(first) for one in others)
-        return said + f"; likewise {counted(more, 'other answer')}" * bool(more)
-    return ""
+    several = len(answers) > 1
+    said = [
+        (says(one), f"{says(one).lower()}: {one['short'] or one['name']}")
+        for one, *_ in answers
+        if one["family"] != "none" and one["standing"] != "wrong"
+    ] or [
+        ("", f"{some[0]['scope']['answers']}: " * several + some[0]["reason"])
+        for some in answers
+        if {one["family"] for one in some} == {"none"}
+    ]
+    more = sum(how == said[0][0] for how, _ in said[1:])
+    return said[0][1] + f"; likewise {counted(more, 'other answer')}" * bool(more) if said else ""
 
 
 def gives_nearly_all(audit: Mapping[str, Any]) -> bool:

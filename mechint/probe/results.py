@@ -115,8 +115,8 @@ class Scope:
 
     def beside(self, other: Scope) -> Scope:
         """The scope without the inputs and answers that `other` has said."""
-        said = (self.drawn, self.inputs) == (other.drawn, other.inputs)
-        drawn = None if said else self.drawn
+        same = (self.drawn, self.inputs) == (other.drawn, other.inputs)
+        drawn = None if same else self.drawn
         return replace(self, drawn=drawn, answers=self.answers * (self.answers != other.answers))
 
     def within(self, others: Iterable[Scope]) -> Scope:

@@ -139,7 +139,6 @@ class Ablation(Probe):
         gained = effect[..., LOSS].mean(-1).tolist()
         report.by_head(zip(names, gained, strict=True), "loss without it, nats more")
         report.figure("components", effects_figure(names, outputs, effect, self.mode))
-        report.hero("components")
         span = np.abs(harm.end - harm.base).max()
         knows = any(one.beats_chance for one in report.performance)
         same = SAME * bool(knows and np.nanmax(np.abs(harm.moved)) <= ROUNDING * span)

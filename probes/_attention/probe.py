@@ -153,7 +153,6 @@ class Attention(Probe):
         heads = chosen_heads(patterns.names, report.metrics)
         view = _view(subject, patterns, rows, heads, report.metrics)
         report.figure("patterns", view)
-        report.hero("patterns")
         report.findings.sort(key=lambda one: not one.causal)  # what decides a lead stands first
         return report.result()
 

@@ -154,10 +154,10 @@ class Attribution(Probe):
         others = [
             exact[i] for i in inner if i != top and effects.sites[i].kind == effects.sites[top].kind
         ]
-        n, right, told = len(score), every.n_examples, "that it answers right"
-        told += " with their sources" * (ablation != "mean")
-        drawn = f"{n:,} inputs drawn of the {right:,} {told}"
-        chosen = drawn if n < right else f"the {n:,} of {len(subject.data):,} inputs {told}"
+        n, right, own = len(score), every.n_examples, " with their sources" * (ablation != "mean")
+        chosen = f"{n:,} inputs drawn of the {right:,} that it answers right{own}"
+        if n == right:
+            chosen = f"the {n:,} of {len(subject.data):,} inputs that it answers right{own}"
         chosen *= self.only_correct and right < len(subject.data)
         self._say(report, float(np.median(others)) if others else None, chosen)
         return report.result()
@@ -185,7 +185,6 @@ class Attribution(Probe):
                 caption="Exact and direct differ by what a component does through later ones.",
             ),
         )
-        report.hero("components")
 
     def _say(self, report: Report, median: float | None, chosen: str = "") -> None:
         """chosen: the inputs in words, where these are those that are answered right."""

@@ -219,7 +219,6 @@ class Circuits(Probe):
         title = f"{share} keep {found.faithfulness:.0%} of the score"
         report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
         report.figure("curve", views.curve_figure(curve, shares, int(kept.sum())))
-        report.hero("circuit")
         self._say(report)
         return report.result()
 

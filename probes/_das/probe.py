@@ -192,7 +192,6 @@ class DAS(Probe):
         report.array("subspace", first.best.subspace.cpu().numpy())
         report.array("loss", np.array(first.best.losses))
         report.figure("sweep", sweep_figure(first))
-        report.hero("sweep")
         holding = list[Alignment]()
         for alignment, (names, few) in zip(alignments, nulls, strict=True):
             verdict = self._say(report, alignment, names, few)

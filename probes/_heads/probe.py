@@ -421,7 +421,6 @@ class Heads(Probe):
                 alone,
             ),
         )
-        report.hero("answer")
 
     def _show(self, report: Report, tested: Sequence[Component]) -> None:
         """A row per head or MLP that was held against a wrong source, whatever came of it."""

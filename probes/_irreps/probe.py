@@ -250,7 +250,6 @@ class Irreps(Probe):
                 ),
             ),
         )
-        report.hero("logits")
 
 
 def shares(group: FiniteGroup, x: Float[np.ndarray, "n d"]) -> dict[str, float]:

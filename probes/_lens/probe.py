@@ -162,7 +162,6 @@ class Lens(Probe):
                 "the answer is written.",
             ),
         )
-        report.hero("lens")
         return report.result()
 
     def _by_pair(self, subject: Subject) -> ProbeResult:
@@ -219,7 +218,6 @@ class Lens(Probe):
                     "jumps, the answer is written.",
                 ),
             )
-        report.hero("difference")
         return report.result()
 
     def _say(

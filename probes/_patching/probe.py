@@ -192,12 +192,11 @@ class Patching(Probe):
         tokens = None if from_answer else position_names(subject)
         drawn = patching_figure(components, recovered, carried(variable), tokens)
         report.figure("recovered", drawn)
-        report.hero("recovered")
         one = components[top]
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
         asked = {CALLED.get(components[i].kind, components[i].kind) for i in among}
         used = pairs.n_examples
-        right = f"{counted(used, 'input')} that it answers right" if self.only_correct else ""
+        right = f"{counted(used, 'input')} that it answers right" * self.only_correct
         scope = replace(report.scope(used, inputs=right), answers=asked_of(subject, variable))
         name, rival = carried(variable), float(wrong.share[top])
         self._say(report, name, rival, sorted(asked), every.caveat, scope, last=last)

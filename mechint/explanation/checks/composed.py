@@ -214,10 +214,9 @@ def attention(
 
 
 def alike(sources: Sources, named: Bool[Tensor, "example pos"]) -> bool:
-    """Return whether there are keys that are not named, and at each place they hold one token."""
-    free, tokens = sources.visible & ~named, sources.tokens
-    least = tokens.masked_fill(~free, int(tokens.max())).amin(0)
-    return bool(free.any()) and bool((tokens == least)[free].all())
+    """Return whether there are keys that are not named, and each holds one token in all inputs."""
+    free = sources.visible & ~named
+    return bool(free.any()) and bool((sources.tokens == sources.tokens[0])[free].all())
 
 
 def says_otherwise(
