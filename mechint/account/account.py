@@ -260,7 +260,11 @@ class Account(Shown):
             if lead is None and len(answers) > 1:  # no program speaks for the other answers
                 said = [
                     verdict_with_program("", [a for a in of_answer if a in eligible])
-                    or f"No program of {of_answer[0]['scope']['answers']} stands."
+                    or (
+                        f"No program of {of_answer[0]['scope']['answers']} stands."
+                        if any(a["family"] != "none" for a in of_answer)
+                        else f"None of {of_answer[0]['scope']['answers']} was tested."
+                    )
                     for of_answer in answers
                 ]
                 verdict = " ".join(said)

@@ -181,5 +181,8 @@ def test_an_answer_without_a_program_is_said_beside_one_that_has_one() -> None:
     first, second = ({**held, "scope": {**held["scope"], "answers": name}} for name in "ab")
     account = account_of(made, {}).explained([first, {**second, "standing": "wrong"}])
     assert "explains" in account.verdict and account.verdict.endswith("No program of b stands.")
+    untried = {**second, "standing": "refused", "family": "none", "accounted": None}
+    account = account_of(made, {}).explained([first, untried])
+    assert account.verdict.endswith("None of b was tested.")
     alone = account_of(made, {}).explained([first])
     assert "No program" not in alone.verdict and alone.scope.answers == "a"
