@@ -145,8 +145,8 @@ class Gradients(Probe):
         the subject, of which the loss may have those of the training split alone.
         """
         metrics, used = report.metrics, len(report.subject.data)
-        trained = f"the {used:,} of {every:,} inputs that it was trained on" * (used < every)
-        loss = "the training loss" if trained else "the whole loss"
+        trained = f"the {used:,} of {every:,} inputs of the task's training split" * (used < every)
+        loss = "the training split's loss" if trained else "the whole loss"
         below = metrics["gradients.below_shuffled"]
         report.finding(
             Claim(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from mechint.decide import Claim
 from mechint.errors import plural
 from mechint.groups.spectrum import Harmonics, Label
@@ -15,14 +13,12 @@ from mechint.probes.spectra import (
     HALF,
     LARGEST_COSINE,
     PERMUTED_CLASSES,
+    SAME_ENERGIES,
     Spectrum,
     say_order,
     value_tokens,
 )
 from mechint.probes.words import in_words, named
-
-SAME = 1e-6
-"""Range of a null, in units of a flat spectrum, below which it cannot be beaten or missed."""
 
 
 def add_logits_finding(
@@ -43,6 +39,7 @@ def add_logits_finding(
     some, which = "at least " * bool(others) + in_words(len(keys), noun), named(keys)
     fails_on_unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if fails_on_unseen and found.unseen else ""
+    shown = found.unseen if fails_on_unseen and found.unseen else found
     report.finding(
         Claim(
             f"The logits use {some}, {found.named_share:.0%} of their variance: {which}.",
@@ -60,7 +57,7 @@ def add_logits_finding(
                 )
             ),
         ),
-        Effect(found.observed, "", "largest cosine", null.mean, "permuted classes"),
+        Effect(shown.observed, "", "largest cosine", float(shown.null.mean()), "permuted classes"),
         holds=bool(keys),
         null=name,
     )
@@ -78,7 +75,7 @@ def add_embedding_finding(
             f"{some}, {held:.0%} of its energy: {named(found.keys)}.",
             no=f"No {noun} stands out in the {whose}.",
             unclear=f"Key {plural(noun)} of the {whose} are unclear.",
-            doubt="any order of the elements has these energies" * bool(np.ptp(found.null) < SAME),
+            doubt=SAME_ENERGIES * found.is_flat_in_any_order,
             caveat=say_order(value_tokens(report.subject)),
             at_chance=True,
         ),

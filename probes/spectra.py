@@ -36,6 +36,7 @@ Array = NDArray[Any]
 LARGEST_COSINE = "logits.largest_cosine"
 """The metric of every probe whose null decides about key frequencies of the logits."""
 PERMUTED_CLASSES = "the largest cosine with permuted classes, with and without the answers"
+SAME_ENERGIES = "any order of the elements has these energies"
 TIE = 1e-12
 """Cosines nearer than this are the same: a lookup table's, summed in another order."""
 
@@ -102,6 +103,11 @@ class Spectrum:
     def named_share(self) -> float:
         """The share of the logits' variance along those that a sentence names."""
         return sum(self.by_label[label] ** 2 for label in self.named_keys)
+
+    @property
+    def is_flat_in_any_order(self) -> bool:
+        """Return whether no order of the elements changes the largest value."""
+        return bool(np.ptp(self.null) < 1e-6)
 
     @property
     def unnamed_keys(self) -> list[Label]:
@@ -203,15 +209,19 @@ def step_down(
     """
     keys, threshold, first = np.zeros(len(values), bool), np.inf, None
     labels = harmonics.labels
+    # a component that too few arrangements tell apart is key of none
+    told = np.array([harmonics.arrangements(k) * alpha >= 1 for k in labels])
+    told |= ~(told & (values > levels)).any()
     while True:
         null = null_without([k for k, key in zip(labels, keys, strict=True) if key])
         first = null if first is None else first
         threshold = min(threshold, upper_quantile(null, alpha))
-        found = values > np.maximum(levels, threshold)
+        found = (values > np.maximum(levels, threshold)) & told
         if found.sum() == keys.sum() or found.all():
             break
         keys = found
-    candidates = [k for k, exceeds in zip(labels, values > levels, strict=True) if exceeds]
+    asked = (values > levels) & told
+    candidates = [k for k, is_asked in zip(labels, asked, strict=True) if is_asked]
     return Spectrum(
         labels,
         values,

@@ -272,7 +272,8 @@ class Report:
         if null_decided and not printed:
             noted[f"{weakest.metric} against {described(weakest)}"] = weakest.p_text
         reason = decision.reason if verdict == "unclear" else ""
-        if verdict == "no" and not denies and decision.reason and effect is not None:
+        barred = decision.reason and math.isfinite(least)
+        if verdict == "no" and not denies and barred and effect is not None:
             reason = f"effect {value:.2g}, at least {least:g} needed"
         if decision and claim.lead:
             self.lead(claim.yes if claim.lead is True else claim.lead)

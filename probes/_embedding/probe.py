@@ -22,7 +22,14 @@ from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes._clock_pizza.probe import circularity
 from mechint.probes.operands import has_own
-from mechint.probes.spectra import HALF, Array, KeyRule, say_order, share_spectrum
+from mechint.probes.spectra import (
+    HALF,
+    SAME_ENERGIES,
+    Array,
+    KeyRule,
+    say_order,
+    share_spectrum,
+)
 from mechint.probes.words import in_words, named
 from mechint.subject import Subject
 from mechint.task import rng
@@ -157,7 +164,8 @@ class Embedding(Probe):
                 at_chance=True,
             ),
             Effect.of(null, "dimensions", "counted in fractions", "Gaussian rows"),
-            holds=null.observed <= FEWER * null.mean,
+            # a rank that is hardly lower is denied whatever its p-value
+            least=-math.inf if null.observed <= FEWER * null.mean else math.inf,
             null="svd.rank_90",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
         )
@@ -197,6 +205,7 @@ class Embedding(Probe):
                 if null.p_value > NEAR
                 else "No frequency stands out by twice its share of a flat spectrum.",
                 unclear="Whether the tokens lie on circles is unclear.",
+                doubt=SAME_ENERGIES * found.is_flat_in_any_order,
                 caveat=say_order(tokens),
                 at_chance=True,
             ),

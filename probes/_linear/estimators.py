@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Num
 from mechint.subject import Subject
 from mechint.task import Variable
 
-PENALTIES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Penalties tried, relative to the mean variance of the coordinates. None is 0: what rounding alone
-tells apart, such as the exactly equal activations of a compiled program, is no feature of a model.
+PENALTIES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Penalties tried, relative to the mean variance of the coordinates. None is smaller: what rounding
+tells apart, or a billionth of the variance, is no feature of a model.
 """
 LEAST_PENALTY = 1e-150
 """Added where all coordinates are constant: the reciprocal of a denormal is infinite."""

@@ -247,7 +247,7 @@ class Linear(Probe):
         draw = rng("linear", variable.name, seed)
         # control and shuffles before the split of the training part: draws stay as they were
         if self.kind == "class":
-            types = _input_types(subject, variable, int(self._reads(subject).min()))
+            types = _input_types(subject, variable, self._reads(subject).cpu().numpy())
             train = draw.permutation(len(values)) < len(values) // 2
             names, n_types = np.unique(values), types.max() + 1
             # of a token another name, which is decoded as well as its own
@@ -295,16 +295,21 @@ class Linear(Probe):
         return choose_penalty(kind, x, labels, fit) if enough else DEFAULT_RIDGE
 
 
-def _input_types(subject: Subject, variable: Variable, last: int) -> np.ndarray:
+def _input_types(
+    subject: Subject, variable: Variable, reads: Int[np.ndarray, " row"]
+) -> np.ndarray:
     """(example,) which of the distinct inputs stands at the variable's positions; where these are
-    not stated, at the one up to `last` that tells its value, if any does.
+    not stated, at the one before all `reads`, or at these themselves, that tells its value.
     """
     tokens, places = subject.data.tokens.cpu().numpy(), list(variable.positions)
     values = variable.value_of(subject.data.tokens).cpu().numpy()
-    for place, column in enumerate(tokens.T[: last + 1]):
-        both = np.unique(np.stack([column, values]), axis=1).shape[1]
-        if not places and both == len(np.unique(column)) < len(tokens):
-            places = [place]
+    columns = [*tokens.T[: reads.min() + 1, :, None]]
+    if len(reads) == len(tokens):
+        columns.append(np.take_along_axis(tokens, reads[:, None], 1))
+    for column in () if places else columns:
+        both = np.unique(np.column_stack([column, values]), axis=0)
+        if len(both) == len(np.unique(column)) < len(tokens):
+            return np.unique(column, return_inverse=True)[1].ravel()
     tokens = tokens[:, places] if places else tokens
     return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()
 

@@ -50,7 +50,7 @@ def test_even_moduli_with_few_arrangements_are_unclear() -> None:
         subject.model.W_U.copy_(subject.model.W_U @ waves)
     for name, first in (("fourier", 0), ("progress", 0)):
         finding = probe.run(name, subject, **(QUICK if name == "fourier" else {})).findings[first]
-        assert finding.verdict == "unclear" and "462 ways" in finding.reason, name
+        assert finding.verdict == "unclear", (name, finding)
     found = probe.run("fourier", planted.modular_addition(12, (1, 5)).subject, **QUICK)
     assert found.metrics["logits.key_frequencies"] == [1, 5] and found.verdict == "yes"
 

@@ -86,7 +86,7 @@ def test_the_loss_of_a_training_split_is_called_that() -> None:
         Gradients(split=split).run(solved).findings[0] for split in ("train", "all")
     )
     used = len(solved.split["train"])  # type: ignore[index]
-    assert "training loss" in of_training.headline and "whole loss" in of_all.headline
+    assert "training split" in of_training.headline and "whole loss" in of_all.headline
     assert of_training.scope.drawn == used < len(solved.data)
     assert f"{used} of 169" in str(of_training.scope) and not str(of_all.scope)
 
