@@ -470,7 +470,7 @@ class Search:
             return Refusal("what the heads bring is the same in all inputs")
         if len(groups) > MAX_GROUPS or sum(map(len, variables)) > MAX_VARIABLES:
             n = max(len(groups), sum(map(len, variables)))
-            return Refusal(f"{n} things matter together: no small program was looked for")
+            return Refusal(f"heads bring {n} values together, too many to look for a program of")
         function, fit = best_function(self.fitting(groups, variables, rest))
         if function is None:
             return Refusal("no function of what the heads bring fits")
