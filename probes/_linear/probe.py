@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 SAME = 1e-6
 """As a share of the largest activation: smaller differences are rounding."""
+MANY = 8
+"""Examples of one activation, on average, from which none that is held out is new."""
 LEAST = 0.5
 """Least selectivity of what is called decodable, as a share of what certainty has."""
 
@@ -273,6 +275,7 @@ class Linear(Probe):
             certain=1.0 if self.kind == "number" else 1 - 1 / variable.n_values,  # 0 at chance
             constant=0.0 if self.kind == "number" else most_frequent(values[train], values[~train]),
             selective=self.kind == "number" or not self._is_copied(subject, variable),
+            doubt=repeated_states(activations, values) if self.kind == "class" else "",
         )
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():
@@ -312,6 +315,17 @@ def _input_types(
             return np.unique(column, return_inverse=True)[1].ravel()
     tokens = tokens[:, places] if places else tokens
     return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()
+
+
+def repeated_states(activations: Mapping[str, np.ndarray], values: Num[np.ndarray, " row"]) -> str:
+    """The reason for which no held-out row is new: each activation is that of many, and a table of
+    them, of several for each value, would be decoded as well; "" elsewhere.
+    """
+    x = np.concatenate([*activations.values()], 1)
+    n = len(np.unique(np.round(x / max(np.abs(x).max(), 1e-300), 5), axis=0))
+    if 2 * len(np.unique(values)) <= n <= len(x) / MANY:
+        return f"only {n} different activations: none that is held out is new"
+    return ""
 
 
 def most_frequent(fitted: Num[np.ndarray, " _"], held_out: Num[np.ndarray, " _"]) -> float:
@@ -379,7 +393,7 @@ class Scored:
     place of each shuffle; arrangements: in how many ways the values can be shuffled; held_out: how
     many rows are scored; certain: the selectivity of certainty; constant: the score of the most
     frequent value; selective: whether the control task tells computing from memorizing, as for one
-    input token it does not.
+    input token it does not; doubt: the reason for which nothing can be said, "" without one.
     """
 
     scores: dict[str, float]
@@ -391,6 +405,7 @@ class Scored:
     certain: float = 1.0
     constant: float = 0.0
     selective: bool = True
+    doubt: str = ""
 
     def selectivity(self, place: str) -> float:
         """The score less that of the control task, of which one below chance adds nothing."""
@@ -455,6 +470,7 @@ def say(
     text = ("{:.0%}" if score == "accuracy" else "R² {:.3g}").format
     moved = [name for name, one in scored.items() if one.is_moved]
     unsaid = {name: why_undecidable([report.nulls[key]], level) for name, key in keys.items()}
+    unsaid |= {name: one.doubt for name, one in scored.items() if one.doubt}
     unsaid |= dict.fromkeys(moved, "no control task separates it from a token that is moved there")
     told = [name for name in scored if unsaid[name] is None]
     pool = told or [max(skills, key=lambda name: np.nan_to_num(skills[name], nan=-np.inf))]
@@ -476,6 +492,8 @@ def say(
     where = f"from {first} on" if stays else f"after {first}"
     if first != at:
         where += f" ({text(own.scores[first])}; {text(own.scores[at])} after {at})"
+    if earlier := [*own.scores.values()][: [*own.scores].index(first)]:
+        where += f", {text(max(earlier))} before"
     nearest = f"; {best!r} comes nearest" * (len(pool) > 1)
     denied = f"None of {in_words(len(pool), 'variable')} is" if nearest else f"{best!r} is not"
     base = max(own.control[at], own.constant)

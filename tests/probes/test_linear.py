@@ -17,7 +17,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._linear import Discriminant, Linear, Ridge, choose_penalty
-from probes._linear.probe import Scored, say
+from probes._linear.probe import Scored, repeated_states, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
 
@@ -272,3 +272,15 @@ def test_a_copied_token_is_decodable_where_it_was_moved_to() -> None:
     (finding,) = [one for one in result.findings if one.verdict == "yes"]
     assert finding.effect is not None and finding.effect.value > 0.9
     assert "L1" in result.metrics[f"linear.{result.metrics['linear.best_variable']}.best_at"]
+
+
+def test_nothing_is_decoded_of_activations_that_were_all_fitted() -> None:
+    """Where 25 pairs are all that the model tells apart, a table of them is decoded as well as what
+    it computes.
+    """
+    generator = np.random.default_rng(0)
+    pairs = generator.integers(25, size=1000)
+    states, table = generator.normal(size=(25, 30))[pairs], generator.integers(5, size=25)[pairs]
+    assert "25 different" in repeated_states({"x": states}, table)
+    assert not repeated_states({"x": states}, pairs)  # as many values as activations
+    assert not repeated_states({"x": generator.normal(size=(1000, 30))}, table)
