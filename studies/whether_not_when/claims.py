@@ -107,6 +107,7 @@ MORE = "Beside maxima and medians more models ever solve held-out sums than alon
 SAME = "Those that solve do so as late beside maxima and medians as alone"
 NONE = "From PyTorch's initialization no more models solve beside maxima and medians, 64 wide."
 NIGHT = "0.8 core-hours: 12 runs a width and arm"
+STEADY = "0.7 core-hours: 24 runs an arm and initialization"
 CLAIMS = (
     whether("a1", f"{MORE}, 64 wide.", "normal", (64,), above(0)),
     whether("a2", f"{MORE}, 8 to 64 wide.", "normal", WIDTHS, above(0), NIGHT),
@@ -117,6 +118,7 @@ CLAIMS = (
     replace(
         whether("d1", f"At a constant rate {MORE.lower()}, 32 wide.", "normal", (32,), above(0)),
         samples=steady("normal", ever),
+        cost=STEADY,
         statistic="share of runs ever at 0.9, mixture minus alone, 20,000 steps,",
     ),
     ClaimTest(
@@ -130,11 +132,13 @@ CLAIMS = (
         partial(bootstrap, growth),
         some_but_not_all,
         steady("normal", ever),
+        cost=STEADY,
         **OURS,
     ),
     replace(
         whether("d3", "The same at a constant rate, 32 wide.", "torch", (32,), below(0.2)),
         samples=steady("torch", ever),
+        cost=STEADY,
         statistic="share of runs ever at 0.9, mixture minus alone, 20,000 steps,",
     ),
 )

@@ -26,12 +26,14 @@ def draw(rows: Rows) -> dict[str, Figure]:
         if panels:
             title = f"{TITLE} From {NAMES[init]}"
             found[title] = survival(title, panels, rows)
-    if f"{ALONE}{CONSTANT}" in rows.values_of("arm"):
+    steady = {f"{arm}{CONSTANT}" for arm in ARMS}
+    every = {init: Rows([row for row in rows if row["init"] == init]) for init in NAMES}
+    if each := [
+        panel(of, f"from {NAMES[init]}", CONSTANT)
+        for init, of in every.items()
+        if steady <= set(of.values_of("arm"))
+    ]:
         title = f"{TITLE} At a constant rate"
-        each = [
-            panel(rows.where(init=init, width=32), f"from {NAMES[init]}", CONSTANT)
-            for init in NAMES
-        ]
         found[title] = survival(title, each, rows)
     return found
 
