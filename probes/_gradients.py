@@ -34,6 +34,9 @@ answers.
 """
 
 
+RENAMED = "classes renamed at random"
+
+
 @dataclass(frozen=True)
 class Gradients(Probe):
     r"""How large is the gradient of the loss at every weight?
@@ -148,18 +151,24 @@ class Gradients(Probe):
         trained = f"the {used:,} of {every:,} inputs of the task's training split" * (used < every)
         loss = "the training split's loss" if trained else "the whole loss"
         below = metrics["gradients.below_shuffled"]
+        renamed = report.nulls["gradients.below_shuffled"].how == RENAMED
+        answers = report.subject.data.targets
+        shares = answers[answers != IGNORE].unique(return_counts=True)[1] / max(n, 1)
+        other = "other answers"
+        if not renamed:  # as many inputs keep theirs as answers repeat
+            other = f"its answers permuted, {float((shares**2).sum()):.0%} of which stay"
         report.finding(
             Claim(
-                f"The gradient of {loss} is smaller than for other answers.",
-                no=f"The gradient of {loss} is more than half of that for other answers."
+                f"The gradient of {loss} is smaller than for {other}.",
+                no=f"The gradient of {loss} is more than half of that for {other}."
                 if below < LEAST_BELOW
-                else f"The gradient of {loss} is no smaller than for some other answers.",
+                else f"The gradient of {loss} is no smaller than for {other}.",
                 unclear="The size of the gradient is unclear.",
                 doubt="it is zero to the precision of the weights"
                 if not metrics["gradients.total"]
                 else "",
             ),
-            Effect(below, "powers of ten", "below other answers", 0.0, "as large"),
+            Effect(below, "powers of ten", f"below {other.partition(',')[0]}", 0.0, "as large"),
             null="gradients.below_shuffled",
             least=LEAST_BELOW,
             n=n,
@@ -182,7 +191,7 @@ class Gradients(Probe):
         classes = [column[column != IGNORE].unique() for column in data.targets.flatten(0, 1).T]
         if math.prod(math.factorial(min(len(present), 20)) for present in classes) < ENOUGH:
             return _permuted, "answers permuted among the examples"
-        return _renamed, "classes renamed at random"
+        return _renamed, RENAMED
 
 
 def _permuted(targets: Tensor, draw: np.random.Generator) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from mechint.decide import Claim
 from mechint.errors import plural
 from mechint.groups.spectrum import Harmonics, Label
@@ -81,7 +83,15 @@ def add_embedding_finding(
         ),
         Effect(held, "", "share of the energy", sum(flat[k] for k in found.keys), "flat spectrum")
         if found.keys
-        else None,
+        else Effect(
+            found.observed,
+            "",
+            "largest share over its flat one",
+            float(found.null.mean()),
+            "permuted elements",
+        ),
+        # a share below what a key exceeds is denied whatever its p-value
+        least=0.0 if found.keys else float(np.min(found.levels)),
         holds=bool(found.keys),
         null=null,
     )

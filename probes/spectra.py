@@ -222,6 +222,7 @@ def step_down(
         keys = found
     asked = (values > levels) & told
     candidates = [k for k, is_asked in zip(labels, asked, strict=True) if is_asked]
+    largest = [labels[int(values.argmax())]] if len(values) else []
     return Spectrum(
         labels,
         values,
@@ -229,7 +230,7 @@ def step_down(
         np.maximum(levels, threshold),
         first,
         float(values.max(initial=0.0)),
-        min(map(harmonics.arrangements, candidates or labels[:1]), default=math.inf),
+        min(map(harmonics.arrangements, candidates or largest), default=math.inf),
         levels,
     )
 

@@ -357,7 +357,7 @@ class ClockPizza(Probe):
                     (True, f"The model {verb} neither as a clock nor as a pizza."),
                 ),
                 unclear=f"The measures speak for a {measured}; whether it {verb} as one is unclear."
-                if doubt and measured in PUBLISHED
+                if doubt and keys and measured in PUBLISHED
                 else f"Whether the model {verb} as a clock or as a pizza is unclear.",
                 doubt=doubt,
                 lead=f"It {verb} as a {mechanism}, with {frequencies}.",

@@ -464,7 +464,6 @@ def say(
             scope: of the places that were read.
     """
     metrics, level = report.metrics, report.probe.significance
-    settings = report.subject.task.to_dict() if report.subject.task else {}
     keys = {name: f"linear.{name}.{score}" for name in scored}
     skills = {name: one.skill(one.best) for name, one in scored.items()}
     text = ("{:.0%}" if score == "accuracy" else "R² {:.3g}").format
@@ -508,9 +507,7 @@ def say(
             no=f"{denied} decoded much better than its control or most frequent value{nearest}.",
             unclear=f"Whether {best!r} can be decoded linearly is unclear.",
             doubt=unsaid[best] or partly.format(skills[best]),
-            caveat="an input token, moved there: no control task applies"
-            if not own.selective
-            else "the labels are shuffled" * (settings.get("labels") == "shuffled"),
+            caveat="" if own.selective else "an input token, moved there: no control task applies",
             at_chance=True,
         ),
         Effect(
