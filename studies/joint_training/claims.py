@@ -239,7 +239,7 @@ TABLE = "ADD, uneven table", "ADD, even table"
 ORDER = "Fig. 1: an order of magnitude"
 LONG = "17 core-hours: ADD alone with 30,000 steps"
 TEN = "1 to 2 core-hours: ten models 48 wide"
-PAIR, BLOCKS = "3.3 core-hours: 22 nested runs", "0.6 core-hours: 40 runs"
+PAIR, BLOCKS = "0.4 core-hours: 6 nested runs", "0.6 core-hours: 40 runs"
 
 CLAIMS = (
     factor_claim("a1", "MED takes more parameters than MAX.", "Fig. 1", ("MED", "MAX"), above(1)),

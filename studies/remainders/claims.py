@@ -393,7 +393,7 @@ CLAIMS = (
         control="with it every prime gets half-way from chance to 1 in at least 6 of 10 runs",
         **SIX_COMPLETE,
         planned=Planned(5, 1.0),
-        cost=ARMS,
+        cost="0.4 core-hours: 5 runs without dropout",
         fresh=True,
     ),
     ClaimTest(
