@@ -408,11 +408,8 @@ class Task(Settings, abc.ABC):
                 change=step.change,
             )
 
-        found = [variable(program.variables[n]) for n in program.shown or program.variables]
-        if getattr(self, "labels", "true") == "shuffled":  # these are no "a < b"
-            given = {output.name: "shuffled labels" for output in self.outputs}
-            found = [dataclasses.replace(v, name=given.get(v.name, v.name)) for v in found]
-        return {each.name: each for each in found}
+        names = program.shown or program.variables
+        return {name: variable(program.variables[name]) for name in names}
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """The examples with these tokens (batch, pos), labeled by `brute_force`."""

@@ -493,8 +493,11 @@ def say(
         where += f" ({text(own.scores[first])}; {text(own.scores[at])} after {at})"
     if earlier := [*own.scores.values()][: [*own.scores].index(first)]:
         where += f", {text(max(earlier))} before"
-    nearest = f"; {best!r} comes nearest" * (len(pool) > 1)
-    denied = f"None of {in_words(len(pool), 'variable')} is" if nearest else f"{best!r} is not"
+    task, called = report.subject.task, repr(best)
+    if task and getattr(task, "labels", "true") == "shuffled":  # these are no "a < b"
+        called = {output.name: "'shuffled labels'" for output in task.outputs}.get(best, called)
+    nearest = f"; {called} comes nearest" * (len(pool) > 1)
+    denied = f"None of {in_words(len(pool), 'variable')} is" if nearest else f"{called} is not"
     base = max(own.control[at], own.constant)
     beside = "its most frequent value" if base > own.control[at] else "its control task"
     partly = "decoded in part: {:.0%} of the way from its control to certainty"
@@ -503,9 +506,9 @@ def say(
     report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
         Claim(
-            f"{best!r} can be decoded linearly {where}.",
+            f"{called} can be decoded linearly {where}.",
             no=f"{denied} decoded much better than its control or most frequent value{nearest}.",
-            unclear=f"Whether {best!r} can be decoded linearly is unclear.",
+            unclear=f"Whether {called} can be decoded linearly is unclear.",
             doubt=unsaid[best] or partly.format(skills[best]),
             caveat="" if own.selective else "an input token, moved there: no control task applies",
             at_chance=True,
