@@ -152,10 +152,10 @@ class Gradients(Probe):
         loss = "the training split's loss" if trained else "the whole loss"
         below = metrics["gradients.below_shuffled"]
         renamed = report.nulls["gradients.below_shuffled"].how == RENAMED
-        answers = report.subject.data.targets
-        shares = answers[answers != IGNORE].unique(return_counts=True)[1] / max(n, 1)
         other = "other answers"
         if not renamed:  # as many inputs keep theirs as answers repeat
+            answers = report.subject.data.targets
+            shares = answers[answers != IGNORE].unique(return_counts=True)[1] / max(n, 1)
             other = f"its answers permuted, {float((shares**2).sum()):.0%} of which stay"
         report.finding(
             Claim(

@@ -111,8 +111,8 @@ class Spectrum:
 
     @property
     def unnamed_keys(self) -> list[Label]:
-        """What exceeds its level and would be named, of which its null does not tell whether it is
-        key.
+        """The components above their level that would be named, of which the null does not tell
+        whether they are key.
         """
         above = self.values > np.maximum(self.levels, math.sqrt(NAMED_SHARE * self.explained))
         return [k for k, a in zip(self.labels, above, strict=True) if a and k not in self.keys]

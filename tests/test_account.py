@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -90,8 +91,9 @@ def test_accuracy_of_a_model_against_its_own_answers_is_not_shown() -> None:
 def test_a_program_that_is_unclear_is_not_one_that_was_not_found() -> None:
     """No mechanism was found where it was looked for in vain."""
     account = Account("A model", "", NOTHING)
-    audit = {"standing": "unclear", "name": "answer = t[0]", "short": "", "family": "induced"}
-    audit |= {"scope": {"answers": ""}, "reason": "23 judged inputs, 24 needed", "tests": []}  # type: ignore[dict-item]
+    audit: dict[str, Any] = {"standing": "unclear", "name": "answer = t[0]", "short": ""}
+    audit |= {"family": "induced"}
+    audit |= {"scope": {"answers": ""}, "reason": "23 judged inputs, 24 needed", "tests": []}
     assert account.explained([audit]).verdict == "May run: answer = t[0]."
     assert "23 judged inputs" in account.explained([{**audit, "standing": "untested"}]).limits
     assert account.explained([{**audit, "standing": "wrong"}]).verdict == NOTHING

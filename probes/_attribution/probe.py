@@ -187,7 +187,9 @@ class Attribution(Probe):
         )
 
     def _say(self, report: Report, median: float | None, chosen: str = "") -> None:
-        """chosen: the inputs in words, where these are those that are answered right."""
+        """Report the largest component; chosen: the inputs in words, where these are those that
+        are answered right.
+        """
         metrics = report.metrics
         top = metrics["component"]
         caveat = "parts written directly do not add up, as behind a norm or of several answers"

@@ -247,7 +247,6 @@ class Patching(Probe):
                         not holds and metrics["pairs"] < DENIES,
                         f"only {counted(metrics['pairs'], 'pair')}",
                     ),
-                    (True, ""),
                 ),
                 lead=f"{top} carries {name}.",
                 caveat=caveat,
