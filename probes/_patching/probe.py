@@ -128,7 +128,9 @@ class Patching(Probe):
             return report.result()
         pairs, places = self._places(subject, pairs)
         from_answer = places is not None
-        components = at_positions(subject, every.sites, places)
+        # the pairs' own positions: those of a corpus with a task in it are fewer than its texts'
+        at = range(pairs.base.shape[1]) if places is None else places
+        components = at_positions(every.sites, at)
         effects, wrong, flipped = effects_of(subject, pairs, components, from_answer=from_answer)
         shares, flips = effects.shares(seed=seed), effects.mean(flipped)
         recovered = shares.value
@@ -196,7 +198,7 @@ class Patching(Probe):
         last = one.kind in ("mlp", "resid_post") and one.layer == subject.n_layers - 1
         asked = {CALLED.get(components[i].kind, components[i].kind) for i in among}
         used = pairs.n_examples
-        right = f"{counted(used, 'input')} that it answers right" * self.only_correct
+        right = f"{used:,} of the inputs that it answers right" * self.only_correct
         scope = replace(report.scope(used, inputs=right), answers=asked_of(subject, variable))
         name, rival = carried(variable), float(wrong.share[top])
         self._say(report, name, rival, sorted(asked), every.caveat, scope, last=last)
@@ -233,7 +235,11 @@ class Patching(Probe):
                 f"{top} carries {name}: patching it {both}.",
                 no=first_of(
                     (not strong, f"{none}: {top} {both}."),
-                    (not needed, f"{top} swaps {name}, but the model does without it."),
+                    (
+                        not needed,
+                        f"{top} swaps {name}, but mean ablation leaves "
+                        f"{portion(metrics['left'])} of it.",
+                    ),
                     (apart < MOST, f"{top} swaps {name} only along with the rest of the input."),
                     (True, f"A wrong source swaps {name} at {top} as well."),
                 ),
@@ -244,7 +250,7 @@ class Patching(Probe):
                         f"only {top} does, which holds the answer of any right model",
                     ),
                     (
-                        not holds and metrics["pairs"] < DENIES,
+                        metrics["pairs"] < (least_signs(self.significance) if holds else DENIES),
                         f"only {counted(metrics['pairs'], 'pair')}",
                     ),
                 ),
@@ -306,11 +312,8 @@ class Patching(Probe):
         return pairs, range(-furthest, 1)
 
 
-def at_positions(
-    subject: Subject, sites: Sequence[Site], places: Sequence[int] | None = None
-) -> list[Site]:
-    """The sites at each of `places`, all positions of the input when None."""
-    places = range(subject.data.tokens.shape[1]) if places is None else places
+def at_positions(sites: Sequence[Site], places: Sequence[int]) -> list[Site]:
+    """The sites at each of `places`."""
     return [replace(site, pos=pos) for site in sites for pos in places]
 
 
