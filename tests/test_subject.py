@@ -374,3 +374,6 @@ def test_a_block_without_attention_is_no_attention() -> None:
     end, inside = "blocks.0.hook_resid_post", "blocks.0.attn.hook_pattern"
     for known, name in (({end}, "L0 block"), ({end, inside}, "L0 attention")):
         assert residual_hooks(1, known) == {name: end}
+    middle = "blocks.0.hook_resid_mid"
+    assert "L0 attention" not in residual_hooks(1, {end, middle})
+    assert residual_hooks(1, {end, middle, inside})["L0 attention"] == middle

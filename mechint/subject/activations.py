@@ -257,13 +257,12 @@ def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
     for layer in range(n_layers):
         block = f"blocks.{layer}"
         last = f"{block}.hook_resid_post"
+        attends = any(f"{block}.{one}" in known for one in ("hook_attn_out", "attn.hook_pattern"))
         if f"{block}.hook_resid_mid" in known:
-            hooks[f"L{layer} attention"] = f"{block}.hook_resid_mid"
+            middle = "attention" if attends else "resid_mid"
+            hooks[f"L{layer} {middle}"] = f"{block}.hook_resid_mid"
             hooks[f"L{layer} MLP"] = last
         else:
-            attends = any(
-                f"{block}.{one}" in known for one in ("hook_attn_out", "attn.hook_pattern")
-            )
             alone = attends and f"{block}.hook_mlp_out" not in known
             hooks[f"L{layer} {'attention' if alone else 'block'}"] = last
     return {name: hook for name, hook in hooks.items() if hook in known}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SAME = 1e-6
 """As a share of the largest activation: smaller differences are rounding."""
 MANY = 8
-"""Examples of one activation, on average, from which none that is held out is new."""
+"""Different activations for a value, on average, that it takes where many examples have one."""
 LEAST = 0.5
 """Least selectivity of what is called decodable, as a share of what certainty has."""
 
@@ -134,6 +134,7 @@ class Linear(Probe):
             if self.hook
             else residual_hooks(subject.n_layers, subject.hooks)
         )
+        subject = self._where_asked(subject)
         variables = self._variables(subject)
         order = rng("linear examples", seed).permutation(len(subject.data))
         drawn = subject.data[torch.from_numpy(order).to(subject.device)]
@@ -223,10 +224,27 @@ class Linear(Probe):
             known = {
                 name: variable for name, variable in known.items() if varies(subject, variable)
             } or known
+            here = None if self.pos is not None or subject.answer == "all" else int(subject.answer)
+            known = {  # not what the answer that is read cannot depend on
+                name: variable
+                for name, variable in known.items()
+                if None in (here, variable.answers)
+                or here % subject.known_task.n_answers in variable.answers
+            } or known
             answers = [variable for variable in known.values() if _is_answer(subject, variable)]
             others = [variable for variable in known.values() if variable not in answers]
             return [*answers, *others][: self.variables]
         return [find_variable(subject.known_task, self.variable)]
+
+    def _where_asked(self, subject: Subject) -> Subject:
+        """The subject at the last answer that depends on any variable, where that is not its last
+        one.
+        """
+        task = subject.known_task
+        asked = [find_variable(task, self.variable)] if self.variable else task.variables.values()
+        last = max((one.answers or range(task.n_answers))[-1] for one in asked)
+        asks_last = self.pos is None and subject.answer == -1
+        return subject.with_answer(last) if asks_last and last < task.n_answers - 1 else subject
 
     def _activations(self, subject: Subject, points: dict[str, str]) -> dict[str, np.ndarray]:
         """Point → (example, features) in float64."""
@@ -245,7 +263,10 @@ class Linear(Probe):
     def _probe(
         self, subject: Subject, variable: Variable, activations: dict[str, np.ndarray], seed: int
     ) -> Scored:
-        values = variable.value_of(subject.data.tokens).cpu().numpy()
+        values, rows = variable.value_of(subject.data.tokens).cpu().numpy(), self._examples(subject)
+        kept = new_rows(activations, values[rows])
+        few = self.kind == "class" and MANY * len(np.unique(values)) > len(kept) < len(rows)
+        rows, activations = rows[kept], {place: x[kept] for place, x in activations.items()}
         draw = rng("linear", variable.name, seed)
         # control and shuffles before the split of the training part: draws stay as they were
         if self.kind == "class":
@@ -257,7 +278,8 @@ class Linear(Probe):
             control = (draw.permutation(names) if is_token else draw.choice(values, n_types))[types]
             shuffles = [draw.permutation(values) for _ in range(self.permutations)]
             fit = draw.random(len(values)) < 0.75
-            arrangements = groupings(np.unique(values, return_counts=True)[1].tolist())
+            counts = np.unique(values[np.unique(rows)], return_counts=True)[1]
+            arrangements = groupings(counts.tolist())
         else:
             present, inverse = np.unique(values, return_inverse=True)
             train = (draw.permutation(len(present)) < max(2, len(present) // 2))[inverse]
@@ -266,7 +288,7 @@ class Linear(Probe):
             fit = (draw.permutation(len(present)) < 0.75 * len(present))[inverse]
             # a line is as straight backwards
             arrangements = orderings(len(present), alike=2)
-        rows = self._examples(subject)  # all answers of an example are on one side of the split
+        # all answers of an example are on one side of the split
         values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
         shuffles = [shuffle[rows] for shuffle in shuffles]
         null = np.full(self.permutations, -np.inf)
@@ -275,7 +297,7 @@ class Linear(Probe):
             certain=1.0 if self.kind == "number" else 1 - 1 / variable.n_values,  # 0 at chance
             constant=0.0 if self.kind == "number" else most_frequent(values[train], values[~train]),
             selective=self.kind == "number" or not self._is_copied(subject, variable),
-            doubt=repeated_states(activations, values) if self.kind == "class" else "",
+            doubt=f"only {len(kept)} different activations to learn from" * few,
         )
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():
@@ -317,15 +339,16 @@ def _input_types(
     return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()
 
 
-def repeated_states(activations: Mapping[str, np.ndarray], values: Num[np.ndarray, " row"]) -> str:
-    """The reason for which no held-out row is new: each activation is that of many, and a table of
-    them, of several for each value, would be decoded as well; "" elsewhere.
+def new_rows(
+    activations: Mapping[str, np.ndarray], values: Num[np.ndarray, " row"]
+) -> Int[np.ndarray, " kept"]:
+    """The rows whose activation none before has: a table of those fitted would be decoded where
+    they are held out. All where there are fewer than two for a value, as of single tokens.
     """
     x = np.concatenate([*activations.values()], 1)
-    n = len(np.unique(np.round(x / max(np.abs(x).max(), 1e-300), 5), axis=0))
-    if 2 * len(np.unique(values)) <= n <= len(x) / MANY:
-        return f"only {n} different activations: none that is held out is new"
-    return ""
+    rounded = np.round(x / max(np.abs(x).max(), 1e-300), 5)
+    first = np.sort(np.unique(rounded, axis=0, return_index=True)[1])
+    return first if 2 * len(np.unique(values)) <= len(first) else np.arange(len(x))
 
 
 def most_frequent(fitted: Num[np.ndarray, " _"], held_out: Num[np.ndarray, " _"]) -> float:
@@ -491,7 +514,8 @@ def say(
     where = f"from {first} on" if stays else f"after {first}"
     if first != at:
         where += f" ({text(own.scores[first])}; {text(own.scores[at])} after {at})"
-    if earlier := [*own.scores.values()][: [*own.scores].index(first)]:
+    earlier = [*own.scores.values()][: [*own.scores].index(first)]
+    if max(earlier, default=-math.inf) > own.constant:  # which takes no activation
         where += f", {text(max(earlier))} before"
     task, called = report.subject.task, repr(best)
     if task and getattr(task, "labels", "true") == "shuffled":  # these are no "a < b"

@@ -17,7 +17,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes._linear import Discriminant, Linear, Ridge, choose_penalty
-from probes._linear.probe import Scored, repeated_states, say
+from probes._linear.probe import Scored, new_rows, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
 
@@ -275,12 +275,26 @@ def test_a_copied_token_is_decodable_where_it_was_moved_to() -> None:
 
 
 def test_nothing_is_decoded_of_activations_that_were_all_fitted() -> None:
-    """Where 25 pairs are all that the model tells apart, a table of them is decoded as well as what
-    it computes.
+    """Where a causal model reads the second number it cannot see the third: of 343 inputs 49 differ
+    there, and random weights wide enough to know each give the sums of those that were fitted.
     """
     generator = np.random.default_rng(0)
     pairs = generator.integers(25, size=1000)
     states, table = generator.normal(size=(25, 30))[pairs], generator.integers(5, size=25)[pairs]
-    assert "25 different" in repeated_states({"x": states}, table)
-    assert not repeated_states({"x": states}, pairs)  # as many values as activations
-    assert not repeated_states({"x": generator.normal(size=(1000, 30))}, table)
+    kept = new_rows({"x": states}, table)
+    assert sorted(pairs[kept]) == list(range(25)) and kept[0] == 0
+    assert len(new_rows({"x": states}, pairs)) == 1000  # as many values as activations
+    assert len(new_rows({"x": generator.normal(size=(1000, 30))}, table)) == 1000
+    task = TASKS["running-sign"](largest=3, length=3)
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=64, n_heads=2), seed=0)
+    linear = Linear(variable="total_1", pos=1, permutations=19)
+    (finding,) = linear.run(Subject(model, task)).findings
+    assert finding.verdict == "unclear" and "49 different" in finding.reason
+
+
+def test_a_variable_is_read_where_an_answer_depends_on_it() -> None:
+    """Two hops from 0 are asked where the list begins, and nowhere at the subject's last answer."""
+    task = TASKS["composition"](n=4, k=2, hops=(1, 2))
+    model = HookedTransformer(ModelConfig.for_task(task, d_model=16, n_heads=1), seed=0)
+    (finding,) = Linear(variable="2-hop of 0").run(Subject(model, task)).findings
+    assert finding.scope.answers == "from 0:0"
