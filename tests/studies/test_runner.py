@@ -237,6 +237,7 @@ def test_results_are_made_again_from_rows(tmp_path: Path) -> None:
             "emergence",
             "half-learned",
             "joint-training",
+            "one-family",
             "remainders",
         ),
         "whether-not-when",
