@@ -161,9 +161,11 @@ def share_spectrum(
     orders = permuted(rng("share null", seed), rule.permutations, len(x))
 
     def null_without(keys: list[Label]) -> Array:
-        rest = harmonics.without(x, keys)
-        gram = rest @ rest.T / total
-        return (harmonics.permuted_energies(gram, orders) / flat).max(1)
+        # the rest has no energy in these components: what an order brings there is the others'
+        rest, others = harmonics.without(x, keys), ~np.isin(harmonics.labels, keys)
+        energies = harmonics.permuted_energies(rest @ rest.T / total, orders)[:, others]
+        held = (rest**2).sum() / total / np.maximum(energies.sum(1), 1e-300)
+        return (energies / flat[others]).max(1) * held
 
     excess = harmonics.energies(x) / total / flat
     found = step_down(harmonics, excess, rule.factor * np.ones_like(flat), rule.alpha, null_without)

@@ -109,6 +109,11 @@ def test_the_null_of_shares_is_the_largest_of_each_order() -> None:
     largest = [2 * one.max() / 9 / (centered**2).sum() for one in power]
     null = found.test("m", "", 2 / 8)
     assert null.mean == pytest.approx(np.mean(largest)) and null.observed == found.values.max()
+    # beside one key what is left stands in four components, and permuted not in five
+    wave, rule = np.cos(2 * np.pi * np.arange(11) / 11), KeyRule(0.0, alpha=0.05, permutations=99)
+    tables = np.random.default_rng(0).standard_normal((60, 11, 9)) + 2 * wave[:, None]
+    keys = [spectra.share_spectrum(Harmonics(cyclic(11)), one, rule, 0).keys for one in tables]
+    assert all(1 in one for one in keys) and sum(one != [1] for one in keys) <= 6
 
 
 @pytest.mark.parametrize("name", ["C7", "S3"])
