@@ -76,7 +76,7 @@ def decide(
     >>> decide(Evidence.share(15, 100), bound=Bound(0.9, above_chance=True), chance=near_chance)
     Decision(verdict='unclear', reason='0.150 (0.093 to 0.233), not clearly above 0.155')
     >>> decide(Evidence.share(60, 60), bound=Bound(0.95)).reason
-    '1.000 (0.940 to 1.000), not clearly above 0.95; more inputs would tell'
+    '1.000 (0.940 to 1.000), not clearly above 0.95'
     """
     nulls = (null,) if isinstance(null, Null) else tuple(null)
     if not evidence.n:
@@ -108,8 +108,7 @@ def _held_to(bound: Bound, evidence: Evidence) -> Decision:
         return YES
     verdict: Verdict = "unclear" if bound.beyond(far) else "no"
     words = f"{evidence}, {'not' if verdict == 'no' else 'not clearly'} {bound.side}"
-    more = "; more inputs would tell" * bound.beyond(evidence.value)
-    return Decision(verdict, f"{words} {bound.value:.3g}{more}")
+    return Decision(verdict, f"{words} {bound.value:.3g}")
 
 
 def all_of(decisions: Iterable[Decision]) -> Decision:

@@ -24,7 +24,7 @@ RESAMPLES = 400
 
 CHANCE_LEVEL = 1e-3
 """One-sided binomial level at which a model counts as better than the best constant answer."""
-AT_CHANCE = "the model is not shown to answer better than chance"
+AT_CHANCE = "the model is not shown to answer right more often than without its input"
 MAX_CONSTANTS = 512
 """Constant answers that are tried where some outputs are not asked, the most frequent ones."""
 
@@ -309,7 +309,7 @@ class Skill:
             return ""
         if self.too_few:
             return why_too_few(self.accuracy, self.chance, self.n)
-        return f"{AT_CHANCE} (accuracy {self.accuracy:.3g}, chance {self.chance:.3g})"
+        return f"{AT_CHANCE} (accuracy {self.accuracy:.3g}, without it {self.chance:.3g})"
 
     def above(self, accuracy: float) -> float:
         """An accuracy above chance, as a share of the model's own.

@@ -88,7 +88,7 @@ def test_the_chance_gate_is_the_binomial_tail() -> None:
         assert Skill(0.9, 0.1, 100, p_value=p_value).beats_chance == beaten
     assert not Skill(0.1, 0.2, 100, p_value=1e-9).beats_chance
     given = Skill(0.9, 0.1, 100, p_value=0.5)
-    assert not given.beats_chance and "not shown to answer better" in given.reason
+    assert not given.beats_chance and "not shown to answer right" in given.reason
 
 
 def test_a_null_has_to_be_able_to_decide_and_is_beaten_at_its_level() -> None:
