@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.decide import Claim
+from mechint.decide import Claim, first_of
 from mechint.errors import DataError
 from mechint.groups.spectrum import Harmonics, Label
 from mechint.interventions import Compute, EditedRuns, Mean, Site
@@ -38,7 +38,8 @@ ALPHA = 0.01
 ROWS_AT_ONCE = 4096
 """Examples of one forward, over all removals that it has."""
 ALSO = 0.1
-"""Share of the rise without the keys from which that without another component alone is said."""
+"""Share of the rise without the keys from which that without another component alone is said, and
+of the right answers that have to be lost without what is needed."""
 EXACT = 1e-3
 """The largest part of an embedding, relative to its largest value, that may depend on more than its
 token."""
@@ -290,6 +291,9 @@ class Removals:
         report.metric("embedding.also_needed", {k: r for k, r in other_rises.items() if r > most})
         report.metric(name, self.rise(together), unit="nats")
         rows, rest = self.harmonics.rows(together), self.harmonics.rows(others)
+        right, left = sample.correct(), sample.correct(on_sample.edited.logits(rows[None])[0])
+        stay = float((right & left).sum() / right.sum().clamp_min(1))
+        report.metric("embedding.removal_stay", stay, unit="share of right answers")
         if len(rows) < len(rest):  # else no as many directions are left to remove
             directions_rng = rng(f"{report.probe.name} removal null", self.seed)
             random = random_directions(rest, len(rows), self.samples, directions_rng)
@@ -304,8 +308,9 @@ def add_finding(
 ) -> None:
     """The finding on what the loss is without `keys` of the embedding together, from the metrics
     ``embedding.removal_named`` and its like, and the null of the former where it has one. Where the
-    loss rises as much without random others, the model needs the keys no more than these. Where
-    none is needed by itself (`Removals.add`), they are needed together.
+    loss rises as much without random others, the model needs the keys no more than these; where
+    the answers stay right, it does without them. Where none is needed by itself (`Removals.add`),
+    they are needed together.
 
     noun: of one key; others: those that are not key; gate: what more `Report.finding` is to know.
     """
@@ -316,25 +321,28 @@ def add_finding(
     asked = len(keys) if together else 1
     most = sorted(metrics["embedding.also_needed"].items(), key=lambda also: -also[1])[:4]
     also = ", ".join(f"{k} ({rise:.3g} nats)" for k, rise in most)
+    stay, rest = metrics["embedding.removal_stay"], metrics["embedding.removal_unnamed"]
     caveats = (
         say_order(value_tokens(report.subject)),
         f"without others alone it rises, too: {also}" * bool(also),
+        f"without all others by {rest:.3g} nats" * (rest >= max(metrics[name], least)),
     )
     if (null := report.nulls.get(name)) is None:
         few = f"the other {in_words(len(others), noun)} have no more directions to compare with"
         report.unclear(unclear, few)
         return
-    rest = metrics["embedding.removal_unnamed"]
-    if null.p_value <= ALPHA and rest >= max(metrics[name], least):
-        report.unclear(unclear, f"without all others the loss rises more, by {rest:.3g} nats")
-        return
     report.finding(
         Claim(
             f"The model needs {these}{' together' * together or ' most' * bool(also)}: "
             f"{named(keys, 6)}.",
-            no=f"The model needs {these} no more than others."
-            if metrics[name] > least
-            else f"The model does not need {these}.",
+            no=first_of(
+                (
+                    null.p_value <= ALPHA and metrics[name] > least,
+                    f"{stay:.0%} of its right answers stay without {these}.",
+                ),
+                (metrics[name] > least, f"The model needs {these} no more than others."),
+                (True, f"The model does not need {these}."),
+            ),
             unclear=unclear,
             caveat="; ".join(filter(None, caveats)),
             causal=True,
@@ -346,6 +354,7 @@ def add_finding(
             "without random others",
         ),
         null=name,
+        holds=stay <= 1 - ALSO,
         alpha=ALPHA,
         least=least,
         scope=report.scope(metrics["embedding.examples"], asked, len(keys) + len(others)),

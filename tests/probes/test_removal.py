@@ -23,7 +23,8 @@ from probes.removal import EmbeddingRemoval, Removals, add_finding, losses_at_me
 
 P = 5
 
-NAMED, HARMONICS = "embedding.removal_named", Harmonics(cyclic(29))
+NAMED, STAY = "embedding.removal_named", "embedding.removal_stay"
+HARMONICS = Harmonics(cyclic(29))
 
 
 def subject(**config: Any) -> Subject:
@@ -69,21 +70,22 @@ def test_every_removal_is_that_of_a_forward_under_a_hook(
         torch.testing.assert_close(logits, by_hook(one, direction[0]), atol=1e-5, rtol=1e-4)
 
 
-def test_what_is_needed_costs_more_than_all_the_rest() -> None:
+def test_what_is_needed_costs_answers() -> None:
     """As of a group's representations: without the named one the loss rises by 2.6 nats, without
-    all others by 5.5.
+    all others by 5.5, which makes it no less needed; where the answers stay it is not.
     """
     name = NAMED
-    for unnamed, verdict in ((5.5, "unclear"), (0.1, "yes")):
+    for stay, verdict in ((0.3, "yes"), (0.97, "no")):
         report = Report(
             PROBES["fourier"](), planted.modular_addition(p=11, frequencies=(3,)).subject
         )
-        report.update({name: 2.6, "embedding.removal_unnamed": unnamed})
+        report.update({name: 2.6, "embedding.removal_unnamed": 5.5, STAY: stay})
         report.update({"embedding.needed": [], "embedding.examples": 121})
         report.metric("embedding.also_needed", {})
         report.nulls[name] = Null.sampled(name, 2.6, np.linspace(0, 0.2, 199), "random others")
         add_finding(report, "frequency", [3], [1, 2, 4, 5], 0.1)
-        assert report.findings[0].verdict == verdict
+        (finding,) = report.findings
+        assert finding.verdict == verdict and ("97%" in finding.headline) == (stay > 0.9)
 
 
 def test_others_that_are_needed_as_well_stand_beside_those_that_are_named() -> None:
@@ -94,14 +96,19 @@ def test_others_that_are_needed_as_well_stand_beside_those_that_are_named() -> N
     report, others = Report(PROBES["fourier"](), one), [k for k in range(1, 15) if k != 3]
     removals = Removals(report, EmbeddingRemoval(one, (tuple(range(29)),)), HARMONICS, 9, 0)
     removals.add([3], others, [3], 29 * 29, 1e-3)
-    wave = np.exp(2j * np.pi * 8 / 29 * np.arange(29))
-    onto = torch.from_numpy(np.outer(wave, wave.conj()).real * 2 / 29).float()
-    model = copy.deepcopy(one.model)
-    with torch.no_grad():
-        model.W_E[:29].sub_(onto @ model.W_E[:29])
-    rise = Subject(model, one.task).loss()["answer"] - one.loss()["answer"]
+
+    def without(k: int) -> Subject:
+        wave = np.exp(2j * np.pi * k / 29 * np.arange(29))
+        onto = torch.from_numpy(np.outer(wave, wave.conj()).real * 2 / 29).float()
+        model = copy.deepcopy(one.model)
+        with torch.no_grad():
+            model.W_E[:29].sub_(onto @ model.W_E[:29])
+        return Subject(model, one.task)
+
+    rise = without(8).loss()["answer"] - one.loss()["answer"]
     assert report.metrics["embedding.also_needed"] == {8: pytest.approx(rise, rel=1e-3)}
-    report.update({NAMED: 9.0, "embedding.removal_unnamed": 8.0})
+    assert report.metrics[STAY] == pytest.approx(without(3).accuracy()["answer"], abs=1e-3)
+    report.update({NAMED: 9.0, "embedding.removal_unnamed": 8.0, STAY: 0.3})
     report.nulls = {NAMED: Null.sampled(NAMED, 9.0, np.linspace(0, 0.2, 199), "random others")}
     add_finding(report, "frequency", [3], others, 0.1)
     assert report.findings[0].verdict == "yes"
