@@ -231,6 +231,9 @@ def test_a_named_probe_that_does_not_apply_is_not_asked() -> None:
     subject = planted.modular_addition(13, (2, 5)).subject
     made = mechint.analyze(subject, "norms", "irreps", settings={"norms": {"null_models": 19}})
     assert list(made.results) == ["norms"]
+    run = mechint.Subject(subject.model, subject.task, provenance={"step": 9})
+    tests = [one.test for one in (*made.quality, *quality_of(run))]  # of a run's split alone
+    assert tests == [None, 1.0]
     (reason,) = (why for why, names in made.not_asked.items() if "irreps" in names)
     assert reason == PROBES["irreps"].from_dict({}).applicable(subject)
     with pytest.raises(NotApplicableError, match="irreps"):

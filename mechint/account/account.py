@@ -78,7 +78,8 @@ def quality_of(subject: Subject) -> tuple[Quality, ...]:
     """
     from mechint.checkpoints.checkpoint import measure_performance
 
-    measured = measure_performance(subject, subject.split)
+    trained_here = "step" in subject.provenance["checkpoint"]  # another's split is not known
+    measured = measure_performance(subject, subject.split if trained_here else None)
     if measured is None or (subject.task is not None and subject.task.own_choices):
         return ()
     kinds, steps = subject.data.kinds, False  # kinds (example, pos)
