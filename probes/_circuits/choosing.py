@@ -211,6 +211,8 @@ def shape_of(model: Any) -> ModelConfig | Shape | str:
 
 
 def _shape_of(model: Any) -> Shape:
+    if not hasattr(model, "blocks"):
+        raise ParameterError("a wrapped module shows no input of each head")
     device = next(model.parameters()).device
     stated = describe(model)
     n = min(4, stated.n_ctx or 4, stated.d_vocab or 4)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mechint.config import setting
-from mechint.decide import Claim
+from mechint.decide import Claim, first_of
 from mechint.errors import counted
 from mechint.interventions import resumes
 from mechint.models.protocol import Capability
@@ -259,7 +259,19 @@ class Circuits(Probe):
         report.finding(
             Claim(
                 f"{edges} keep {portion(metrics['faithfulness'])} of the score.",
-                no=f"No circuit stands out: the smallest has {edges}.",
+                no=first_of(
+                    (
+                        metrics["completeness"] <= 0.5,
+                        f"{edges} are not the circuit: without them "
+                        f"{portion(1 - metrics['completeness'])} of the score stays.",
+                    ),
+                    (
+                        metrics["accuracy"] <= 0.5,
+                        f"{edges} are no circuit: alone they answer "
+                        f"{portion(metrics['accuracy'])} right.",
+                    ),
+                    (True, f"No circuit stands out: the smallest has {edges}."),
+                ),
                 unclear="A circuit of answers that are mostly wrong says nothing."
                 if metrics["answered"] <= 0.5
                 else "Too few other circuits exist to hold this one against.",

@@ -33,7 +33,7 @@ from mechint.probes._das.search import (
 )
 from mechint.subject.counterfactuals import asked_answer, asked_of, choose_variable
 from mechint.subject.pairs import told_apart
-from mechint.task import Variable
+from mechint.task import IGNORE, Variable, choose_answer
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -210,12 +210,12 @@ class DAS(Probe):
         places, every = self._places(subject, variable, drawn), self.hook is not None
         options: tuple[Any, ...] = (self.dimensions, self.threshold, fitting)
         cells = list(search(subject, variable, drawn, places, *options, every=every))
-        best = choose_cell(cells, self.threshold)
+        best = self._choose(subject, variable, cells)
         stream = self.hook is None and self.pos is None
         if stream and best.verdict(self.threshold) != "variable" and drawn.minimal is not None:
             places = component_places(subject, variable, drawn.minimal, self.threshold)
             cells += search(subject, variable, drawn, places, *options)
-            best = choose_cell(cells, self.threshold)
+            best = self._choose(subject, variable, cells)
         test = SwapSite(subject, drawn.test, *best.place)
         random = controls.random_accuracies(subject, test, best.dimension, self.null_samples, seed)
         # each control searches anew with its own seed; the best of each kind counts
@@ -227,6 +227,13 @@ class DAS(Probe):
         return Alignment(
             variable, drawn, cells, best, random, accuracies, untrained, min(pairs), readers
         )
+
+    def _choose(self, subject: Subject, variable: Variable, cells: Sequence[SiteCell]) -> SiteCell:
+        """The best subspace that need not hold the variable, where one holds it; else of all."""
+        own = [cell for cell in cells if not _is_tautology(subject, variable, cell)]
+        best = choose_cell(own or cells, self.threshold)
+        holds = best.verdict(self.threshold) == "variable"
+        return best if holds else choose_cell(cells, self.threshold)
 
     def _places(self, subject: Subject, variable: Variable, drawn: Drawn) -> list[Place]:
         if self.hook is None:
@@ -334,9 +341,13 @@ class DAS(Probe):
         unused = found and readers and readers.falls_short(best.iia, self.threshold, pairs)
         denied = {
             "inputs": f"{best.where} carries the inputs of {name}, not {name} itself.",
-            "inconsistent": f"Swapping all of {best.where} does not swap {name}.",
+            "inconsistent": f"Swapping all of {best.where} swaps {name} too seldom.",
         }.get(verdict, f"No subspace tried holds {name}.")
         unread = f"The subspace found swaps {name} through directions that nothing reads."
+        effect = Effect.of(report.nulls[nulls[0]], "", swapped, "random subspaces")
+        if verdict == "inconsistent":
+            swapped = f"share swapped by all of it of pairs that differ in {name} alone"
+            effect = Effect(best.full_swap_minimal, "", swapped)
         unclear, doubt = f"A subspace that holds {name} cannot be told.", few
         if examples is not None and examples < MIN_EXAMPLES:
             unclear = f"No subspace can be told to hold {name}."
@@ -344,7 +355,7 @@ class DAS(Probe):
             doubt += f"{MIN_EXAMPLES} of them: give more, a third is held out"
         elif verdict != "variable":
             doubt = ""
-        elif not few and alone and _is_tautology(report.subject, alignment):
+        elif not few and alone and _is_tautology(report.subject, alignment.variable, best):
             unclear = f"Whether a subspace holds {name} before the last stream is unclear."
             doubt = f"it was found in {best.where} alone, which holds the answer of any right model"
         return report.finding(
@@ -357,10 +368,10 @@ class DAS(Probe):
                 ),
                 unclear=unclear,
                 doubt=doubt,
-                caveat=UNDECODED if or_inputs else _caveat(alignment),
+                caveat=UNDECODED if or_inputs else _caveat(report.subject, alignment),
                 causal=True,
             ),
-            Effect.of(report.nulls[nulls[0]], "", swapped, "random subspaces"),
+            effect,
             holds=found and not unused,
             null=nulls,
             least=self.threshold - 1e-9,
@@ -388,19 +399,24 @@ def choose_variables(subject: Subject, name: str | None) -> list[Variable]:
 
 
 def _is_answer(subject: Subject, variable: Variable) -> bool:
-    """Return True where the value alone determines the answer."""
+    """Return True where the value alone determines what is asked, or an output of it."""
     tokens = subject.data.tokens[:64].cpu()
     value = variable.value_of(tokens)[:1].expand(len(tokens))
-    rows, reads = torch.arange(len(tokens)), subject.answers.at(-1)[0][:64].cpu()
+    asked = choose_answer(subject.known_task, variable, asked_answer(subject))
+    rows, reads = torch.arange(len(tokens)), subject.answers.at(asked)[0][:64].cpu()
     labels = variable.label(tokens, value)[rows, reads.clamp_min(0)]
-    return bool((labels == labels[0]).all())
+    return bool(((labels == labels[0]).all(0) & (labels[0] != IGNORE)).any())
 
 
-def _is_tautology(subject: Subject, alignment: Alignment) -> bool:
-    """Return True where the variable is the answer, and its place is what the unembedding reads."""
-    hook, pos = alignment.best.place
-    last = f"blocks.{subject.n_layers - 1}.hook_resid_post"
-    return pos is None and hook == last and _is_answer(subject, alignment.variable)
+def _is_tautology(subject: Subject, variable: Variable, cell: SiteCell) -> bool:
+    """Return True where the variable is the answer, and its place is what the unembedding reads, or
+    all of a stream at the answer.
+    """
+    hook, pos = cell.place
+    whole = hook == f"blocks.{subject.n_layers - 1}.hook_resid_post" or (
+        cell.dimension == len(cell.subspace)
+    )
+    return pos is None and whole and _is_answer(subject, variable)
 
 
 def shares_of_heads(subject: Subject, cell: SiteCell) -> dict[str, float]:
@@ -423,8 +439,10 @@ def _subspace(cell: SiteCell) -> str:
     return f"{article} {cell.dimension}-dimensional subspace of {cell.where}"
 
 
-def _caveat(alignment: Alignment) -> str:
+def _caveat(subject: Subject, alignment: Alignment) -> str:
     """One clause that limits what the finding says."""
+    if _is_answer(subject, alignment.variable):
+        return "this is what the model is asked there"
     groups, values = told_apart(alignment.variable, alignment.drawn.test)
     if groups < values:
         return f"answers tell its {values} values apart in {groups} groups only"

@@ -274,6 +274,7 @@ def test_circuits_of_a_bridge_are_those_of_its_hooks(kind: str) -> None:
 
 def test_an_mlp_that_reads_what_attention_reads_is_refused() -> None:
     assert "hook_mlp_in: it does not run" in str(shape_of(bridge("phi")))
+    assert "wrapped module" in str(shape_of(mechint.wrap(torch.nn.Embedding(5, 3), {})))
 
 
 # --- effects --------------------------------------------------------------------------------------

@@ -426,6 +426,11 @@ def test_positions_are_looked_for_where_the_variable_has_none() -> None:
         whole = SwapSite(subject, pairs, hook, pos)
         assert float(interchange_accuracy(subject, whole, None).nanmean()) >= 0.9
     assert candidate_places(subject, pairs, 1.1) == []
+    # what is asked there, one output of two, is in the last stream of any right model
+    settings: dict[str, Any] = {**SMALL, "dimensions": (5,), "control_seeds": 1}
+    result = DAS(**settings, variable=variable.name).run(subject)
+    assert result.metrics["hook"] == "blocks.1.hook_resid_post" and result.metrics["iia"] >= 0.9
+    assert result.verdict == "unclear"
 
 
 @pytest.mark.full
