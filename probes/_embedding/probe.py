@@ -16,7 +16,7 @@ from mechint.config import setting
 from mechint.decide import NEAR, Claim, first_of
 from mechint.decide.null import orderings, p_values
 from mechint.groups.finite import cyclic
-from mechint.groups.layouts import FEWEST, beyond_isotropy, find_layouts
+from mechint.groups.layouts import FEWEST, LEAST, beyond_isotropy, find_layouts
 from mechint.groups.spectrum import Harmonics
 from mechint.probe import Need, Probe, Report
 from mechint.probe.results import Effect, Null, ProbeResult
@@ -216,7 +216,9 @@ class Embedding(Probe):
                 baseline_label="flat spectrum",
             )
             if shown
-            else None,
+            else Effect.of(null, "", "largest share of the energy", "permuted tokens"),
+            # a share below what a key exceeds is denied whatever its p-value
+            least=0.0 if shown else flat * rule.factor,
             holds=bool(shown),
             null=name,
         )
@@ -252,7 +254,9 @@ class Embedding(Probe):
             Claim(
                 f"{found.shares[shown]:.0%} of the tokens' geometry beyond isotropy is laid out "
                 f"{in_layout(named)}.",
-                no="No layout that was looked for stands out of permuted tokens.",
+                no="No layout that was looked for stands out of permuted tokens."
+                if null.p_value > LAYOUT_LEVEL
+                else f"No layout that stands out holds {LEAST:.0%} more than with permuted tokens.",
                 unclear="Whether the tokens are laid out by a rule is unclear.",
                 at_chance=True,
             ),

@@ -68,6 +68,14 @@ def test_numbers_on_a_line_are_not_on_a_circle() -> None:
     assert order.verdict == "yes" and "circle" not in order.headline
     assert result.metrics["layout"] == "line" and "circle" not in result.figures
     assert result.metrics["cyclic.circularity"][1] < 0.8 and result.lead == ""
+    # of more noise it stands out still, and holds less than what is called a layout or a key
+    rows = np.random.default_rng(4).standard_normal((31, 30))
+    rows[:, 0] += (np.arange(31) - 15) / 6
+    result = probe.run("embedding", subject_with(rows, 31))
+    assert 0.01 < result.null["cyclic.largest_share"].p_value <= 0.1
+    assert result.null["layout.standardized"].p_value < 0.01
+    assert [one.verdict for one in result.findings[1:]] == ["no", "no"]
+    assert "20%" in result.findings[2].headline
 
 
 @pytest.mark.parametrize("closed", [False, True])
