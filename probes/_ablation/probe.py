@@ -16,6 +16,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.decide import Claim
 from mechint.decide.null import ROUNDING, sign_flips
+from mechint.errors import plural
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report
 from mechint.probe.report import performance
@@ -23,7 +24,7 @@ from mechint.probe.results import Effect, ProbeResult
 from mechint.probes._ablation.measures import scores, with_answer, with_others
 from mechint.probes._effects import SAME, Effects, heads_above
 from mechint.probes.ties import tied
-from mechint.probes.words import listed
+from mechint.probes.words import listed, named
 from mechint.subject.components import DEFAULT, list_components
 from mechint.task import ACCURACY, LOSS, rng
 
@@ -93,6 +94,8 @@ class Ablation(Probe):
         # harm(c) = mean over examples of loss(c ablated) − loss, as a share of the advantage over
         # chance; p by the signs of the examples' changes, family-wise over the components
         # (Westfall & Young 1993).
+        if subject.answer == "all":  # one answer of each example is asked, the last
+            subject = subject.with_answer(-1)
         data, others = with_answer(subject, subject.data), None
         if self.mode == "resample":
             data, others = with_others(subject, data, seed)
@@ -116,7 +119,7 @@ class Ablation(Probe):
         report.update({"harm_in": unit, "examples": len(rows)})
         if len(outputs) > 1:
             largest = effect[..., LOSS].T.numpy()
-            broken = [str(given.sites[tied(losses)[0][0]]) for losses in largest]
+            broken = [named([given.sites[i] for i in tied(losses)[0]], 3) for losses in largest]
             columns: dict[str, Any] = {"output": outputs, "broken by": broken}
             report.table("summary", columns, "the ablation that costs each output most")
         names = list(map(str, given.sites))
@@ -209,7 +212,8 @@ class Ablation(Probe):
             "share_of_advantage": float(shares.value[top]),
             "interval": [float(shares.low[top]), float(shares.high[top])],
             "others_median": float(np.median(total[alike])) if alike else math.nan,
-            "others": KIND.get(kind, kind),
+            "others": f"{'median of ' * (len(alike) > 1)}the other "
+            + plural(KIND.get(kind, kind), len(alike)),
             "mode": self.mode,
             "accuracy": float(base[:, ACCURACY].nanmean()),
             "loss": float(base[:, LOSS].nanmean()),
@@ -231,15 +235,17 @@ class Ablation(Probe):
             if own
             else f"accuracy{mean} falls by {100 * fall:.0f} points"
         )
-        median = metrics["others_median"]
+        median, ties = metrics["others_median"], metrics["tied"]
+        like = f"as much without {named(ties, 3)} alone" * bool(ties)
         report.finding(
             Claim(
                 f"Without {top} {lost}.",
                 no=f"No single ablation breaks {'its first choice' if own else 'the answer'}.",
                 unclear="An ablation that breaks the answer cannot be told.",
-                lead=f"{'Its first choices need' if own else 'It needs'} {listed(needed[:3])}.",
+                lead=f"{'Its first choices need' if own else 'It needs'} "
+                f"{named(needed, 3) if needed[3:] else listed(needed)}.",
                 doubt=doubt,
-                caveat=caveat,
+                caveat="; ".join(filter(None, (caveat, like))),
                 causal=True,
             ),
             Effect(
@@ -247,7 +253,7 @@ class Ablation(Probe):
                 unit.replace("0–1", "of prompts" if own else "of accuracy"),
                 "rise of the loss without it" if in_nats else "lost without it",
                 None if math.isnan(median) else median,
-                f"median of the other {metrics['others']}s",
+                metrics["others"],
             ),
             holds=bool(needed),
             null=metric,

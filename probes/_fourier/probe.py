@@ -16,7 +16,7 @@ from mechint.decide.null import MaxNull
 from mechint.groups.finite import cyclic
 from mechint.groups.spectrum import Harmonics, element_orders
 from mechint.probe import Need, Probe, Report
-from mechint.probe.results import Null, ProbeResult
+from mechint.probe.results import Effect, Null, ProbeResult
 from mechint.probes import removal, spectra
 from mechint.probes._spectrum_findings import (
     add_embedding_finding,
@@ -261,6 +261,7 @@ def add_outputs(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Sp
             caveat=f"not asked of {named(few, 6)}: too few classes" if few else "",
             outputs=list(found) or None,
         ),
+        None if found else Effect.of(report.nulls[name], "", "largest z", "permuted classes"),
         holds=bool(found),
         null=name,
     )

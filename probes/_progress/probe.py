@@ -222,7 +222,9 @@ class ProgressMeasures(Probe):
                 "loss added by excluding them",
                 None if beside is None else beside - full,
                 f"{len(keys)} others",
-            ),
+            )
+            if keys  # excluding none adds nothing
+            else Effect(largest, "", "largest cosine", tested.mean, "permuted classes"),
             holds=bool(keys) and set(keys) <= set(spectrum.keys) and share > 0,
             null="largest_cosine",
             n=n,
