@@ -10,8 +10,6 @@ from typing import Any
 from mechint.system.files import write_text
 from mechint.training.run_directory import manifest
 
-BY_HAND = "<!-- by hand: a command that writes this page leaves what follows -->\n"
-
 
 def made(command: str, of: str = "") -> dict[str, str]:
     """The command and the commit that made a table, or the rows of it that `of` names."""
@@ -37,10 +35,3 @@ def keep_row(path: Path, row: Mapping[str, Any], origin: Mapping[str, str]) -> d
     kept = {"origins": [*others, origin], "rows": {**kept["rows"], origin["of"]: row}}
     write_text(path, json.dumps(kept, indent=1) + "\n")
     return kept
-
-
-def write_page(path: Path, text: str) -> None:
-    """Write a page that a command makes; what is written by hand on it, below `BY_HAND`, stays."""
-    kept = path.read_text(encoding="utf-8") if path.is_file() else ""
-    _, mark, words = kept.partition(BY_HAND)
-    write_text(path, f"{text.rstrip()}\n\n{mark}{words}" if mark else text)

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kept import in_words, made, write_page
+from benchmarks.kept import in_words, made
 from benchmarks.published_models import FIGURES, Figure
+from mechint.system.files import write_text
 from mechint.system.progress import Count, counting
 
 NOT_KNOWN = """
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with counting("comparing figures") as update:
         rows = compare(chosen.folder, progress=update)
-    write_page(chosen.out / "published.md", markdown(rows))
+    write_text(chosen.out / "published.md", markdown(rows))
     return int(not rows or not all(row["agrees"] for row in rows))
 
 

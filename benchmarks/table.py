@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kept import made, write_page
+from benchmarks.kept import made
 from benchmarks.timing import Row
 from mechint.system.files import make_directory, write_text
 from mechint.training.run_directory import manifest
@@ -170,7 +170,7 @@ def write(table: dict[str, Any], root: Path = ROOT) -> None:
     write_text(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
     kept = [json.loads(each.read_text(encoding="utf-8")) for each in (root / TABLES).glob("*.json")]
     make_directory((root / PAGE).parent)
-    write_page(root / PAGE, page(kept))
+    write_text(root / PAGE, page(kept))
 
 
 def read(cpu: str, root: Path = ROOT) -> dict[str, Any] | None:

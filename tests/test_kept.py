@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kept import BY_HAND, keep_row, made, write_page
+from benchmarks.kept import keep_row, made
 from mechint.registry import PROBES
 
 ROOT = Path(__file__).parents[1]
@@ -43,14 +43,6 @@ def test_a_row_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None:
     kept = json.loads(file.read_text(encoding="utf-8"))
     assert kept["rows"] == {"a": {"count": 3}, "b": {"count": 2}}
     assert sorted(one["of"] for one in kept["origins"]) == ["a", "b"]
-
-
-def test_words_by_hand_stay_where_a_command_writes_again(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    write_page(page, "# First\n")
-    page.write_text(f"{page.read_text()}\n{BY_HAND}\nA remark.\n")
-    write_page(page, "# Second\n")
-    assert page.read_text() == f"# Second\n\n{BY_HAND}\nA remark.\n"
 
 
 def test_the_settings_of_a_kept_calibration_exist() -> None:
