@@ -65,10 +65,16 @@ STUDY = Study(
     ),
     claims=CLAIMS,
     sentences=(
-        Sentence("at a constant rate the sum of one function is enough", ("a",), "mod 59"),
-        Sentence("at a falling rate it is not", ("b",), "mod 31, 800 steps"),
-        Sentence("nothing but the sum is used", ("c",), "mod 59"),
-        Sentence("frequencies stand before held-out sums are answered", ("d",), "mod 59"),
+        Sentence(
+            "mod 59, at a constant rate, a sum of one function of both operands is enough for most",
+            ("a",),
+            "mod 59",
+        ),
+        Sentence("mod 31, at a falling rate, it is not", ("b",), "mod 31, 800 steps"),
+        Sentence("most use nothing but the sum", ("c",), "mod 59"),
+        Sentence(
+            "most have their final frequencies before they answer held-out sums", ("d",), "mod 59"
+        ),
     ),
     costs={"laptop": 0.4, "overnight": 1.6},
     plan=plan,
