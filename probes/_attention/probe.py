@@ -223,7 +223,8 @@ class Attention(Probe):
                 f"{some} {does}.",
                 no=f"No {singular} exceeds random keys by {self._least(subject):g}."
                 if float(values[best]) <= least - self._least(subject) / 10  # clearly
-                else f"No {singular} was found.",
+                else f"No {singular} exceeds its nulls by {self._least(subject):g} "
+                f"at p ≤ {self.alpha:g}.",
                 unclear=f"Whether there is {article} {singular} is unclear.",
                 caveat="what it writes is not tested"
                 if kind == "induction" and names and repeats is None

@@ -319,7 +319,8 @@ class ClockPizza(Probe):
             (not keys, logits.undecided),
             (
                 partly and measured != "neither",
-                f"key frequencies {named(keys, 5)} are necessary, not sufficient: loss "
+                f"key frequencies {named(keys, 5)} of the logits are, in the embedding, "
+                "necessary, not sufficient: loss "
                 f"{losses.without:.2g} nats without them, {losses.alone:.2g} with them alone, "
                 f"{losses.share:.0%} of what it gains",
             ),
@@ -361,7 +362,16 @@ class ClockPizza(Probe):
                 else f"Whether the model {verb} as a clock or as a pizza is unclear.",
                 doubt=doubt,
                 lead=f"It {verb} as a {mechanism}, with {frequencies}.",
-                caveat=spectra.say_order(spectra.value_tokens(report.subject)),
+                caveat="; ".join(
+                    filter(
+                        None,
+                        (
+                            spectra.say_order(spectra.value_tokens(report.subject)),
+                            f"key frequencies alone give {min(losses.share, 1):.1%} of its gain, "
+                            f"{spectra.MOST:.0%} asked" * (losses.share < 0.995),
+                        ),
+                    )
+                ),
                 causal=named_one,
                 outputs=[cycle.output],
             ),

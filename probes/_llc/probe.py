@@ -28,7 +28,7 @@ from mechint.decide import Claim
 from mechint.errors import MechintError
 from mechint.models.foreign.untouched import untouched
 from mechint.probe import Probe, Report
-from mechint.probe.results import Effect, Figure, Null, ProbeResult
+from mechint.probe.results import EACH, Effect, Figure, Null, ProbeResult, Scope
 from mechint.probes._llc.diagnostics import LOOSE, Chains
 from mechint.probes._llc.sampler import (
     FLAT,
@@ -198,6 +198,7 @@ class LLC(Probe):
         if not reason:
             report.metric("llc_without_pull", chains.without_pull)
             report.metric("share_of_regular", chains.value / regular)
+        used, every = report.metrics["n_examples"], len(report.subject.data)
         report.finding(
             Claim(
                 "The model is degenerate: its learning coefficient is below d/2.",
@@ -211,6 +212,9 @@ class LLC(Probe):
             ),
             null=("t_below_regular", "t_above_minimum"),
             least=LEAST,
+            scope=Scope(used, inputs=f"the {used:,} of {every:,} inputs of the training split")
+            if used < every
+            else EACH,
         )
 
     def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
