@@ -573,20 +573,22 @@ def scrubbed(
     sources: Sources, groups: Sequence[Group], rest: Sequence[str] = (), seed: int = 0
 ) -> Measured:
     """Own answers kept when every group comes from an input with the same values of its variables,
-    and what is said not to matter from any; the null: each group from any.
+    and what is said not to matter from any; the null: each group from any. Counted where some group
+    has another input with these values.
     """
     own, n = compose(sources, groups, {}), len(sources)
-    taken, null = {}, {}
+    taken, null, moved = {}, {}, torch.zeros(len(sources), dtype=torch.bool)
     for index, group in enumerate(groups):
         values = group.value(sources.tokens, sources.at)
         code = _codes({name: own.values[name] for name in values})
         like = same_values(code, "resampled", index, seed)
+        moved |= (sources.tokens[like] != sources.tokens).any(1)
         for source in group.sources:
             taken[source], null[source] = like, order_of(n, "resampled null", index, seed)
     for source in rest:
         taken[source] = null[source] = order_of(n, "rest", source, "resampled", seed)
     kept = [sources.answers(sources.logits(one)) == sources.own for one in (taken, null)]
-    return Measured.of(kept[0], sources.own, kept[1])
+    return Measured.of(kept[0][moved], sources.own[moved], kept[1])
 
 
 def kept_without(

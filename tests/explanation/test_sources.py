@@ -178,6 +178,8 @@ def test_tests_of_a_planted_copy() -> None:
     assert swapped(sources, [group], 0, lambda v: v["m"]).share == 1.0
     assert swapped(sources, [group], 0, lambda v: 5 - v["m"]).share == 0.0
     assert scrubbed(sources, [group], [EMBEDDING]).share == 1.0
+    whole = Group(("L0H0",), lambda tokens, at: {"m": tokens})  # which no two inputs share
+    assert scrubbed(sources, [whole], [EMBEDDING]).n == 0
     assert kept_without(sources, [EMBEDDING]).share == 1.0
     assert kept_without(sources, ["L0H0"]).share < 0.6
     true = routed(sources, {"L0H0": one_hot(largest)})

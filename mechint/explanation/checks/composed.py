@@ -66,7 +66,9 @@ def source_tests(
         found.append(faithfulness(sources, program, seed))
     found += attention(sources if whole else judged, program, seed, whole)
     found += interchanges(sources, program, seed)
-    mixed = composed(sources, groups, compute, program.rest, seed)
+    mixed = Measured(0, 0)  # one group alone is another input, and no mixed one
+    if program.rest or not program.alone:
+        mixed = composed(sources, groups, compute, program.rest, seed)
     what = "groups of sources"
     said = f"mix {what} of inputs: the answer follows, {mixed.left} impossible ones left out"
     said = said if mixed.left else ""
