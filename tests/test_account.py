@@ -111,7 +111,7 @@ def test_no_mechanism_has_its_reason_where_none_was_looked_for_or_one_runs_in_pa
     ]
     wrong = {**held[2], "standing": "wrong"}
     for audits, limits in (
-        (held[:1], "at chance"),
+        (held[:1], "a: at chance"),
         (held[:2], "a: at chance; likewise 1 other answer"),
         ([held[0], held[2]], "runs in part: a = t[1]"),
         ([held[1], wrong], ""),

@@ -88,7 +88,8 @@ def test_an_example_without_the_answer_is_measured_nowhere(answer: int, having: 
     torch.testing.assert_close(torch.cat(parts), expected)
     (mean,) = fill_means(subject, [Mean(Site(POST, "answer"))])
     torch.testing.assert_close(mean.value, expected.mean(0))  # type: ignore[attr-defined]
-    assert f"the {len(having)} of 4 examples that have answer {answer}" in repr(subject)
+    which = "" if answer == -1 else f" {answer}"  # the last one is that of none by number
+    assert f"the {len(having)} of 4 examples that have an answer{which};" in repr(subject)
     # what was left out comes back with a question that it has an answer to
     assert subject.with_answer("all").targets[:, 0].tolist() == [4, 3, 2, 1, 6]
     assert subject.with_answer(0).targets[:, 0].tolist() == [4, 3, 1]

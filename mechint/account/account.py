@@ -262,7 +262,9 @@ class Account(Shown):
                 said = [
                     verdict_with_program("", [a for a in of_answer if a in eligible])
                     or (
-                        f"No program of {of_answer[0]['scope']['answers']} stands."
+                        f"{says(of_answer[0]).capitalize()}: {of_answer[0]['short']}."
+                        if says(of_answer[0]) == "RUNS IN PART"
+                        else f"No program of {of_answer[0]['scope']['answers']} stands."
                         if any(a["family"] != "none" for a in of_answer)
                         else f"None of {of_answer[0]['scope']['answers']} was tested."
                     )
@@ -333,18 +335,20 @@ def _why_none(answers: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     """
     from mechint.explanation.text import says
 
-    several = len(answers) > 1
     said = [
         (says(one), f"{says(one).lower()}: {one['short'] or one['name']}")
         for one, *_ in answers
         if one["family"] != "none" and one["standing"] != "wrong"
     ] or [
-        ("", f"{some[0]['scope']['answers']}: " * several + some[0]["reason"])
+        ("", f"{some[0]['scope']['answers']}: {some[0]['reason']}".removeprefix(": "))
         for some in answers
         if {one["family"] for one in some} == {"none"}
     ]
     more = sum(how == said[0][0] for how, _ in said[1:])
-    return said[0][1] + f"; likewise {counted(more, 'other answer')}" * bool(more) if said else ""
+    of = "a program of " * bool(said and said[0][0])
+    return (
+        said[0][1] + f"; likewise {of}{counted(more, 'other answer')}" * bool(more) if said else ""
+    )
 
 
 def gives_nearly_all(audit: Mapping[str, Any]) -> bool:

@@ -190,7 +190,9 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
             add(f"{head}{one['name']}: {one['standing']}{why}", " " * 14)
     best = groups[0][0]
     drawn = best["scope"]["drawn"]
+    alone = len(groups) == 1 and f"; {best['scope']['answers']} alone"
     told = f"{best['n']:,} inputs" + ("" if drawn is None else ", as many fitted")
+    told += (alone or "") * bool(best["scope"]["answers"])
     add(legend(best))
     edits = "; what sources bring is exchanged with later heads held" * (
         best["family"] == "induced"

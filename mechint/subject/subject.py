@@ -295,7 +295,7 @@ class Subject:
         words = f"{name} on {self.task.name}" if self.task else f"{name} without a task"
         if len(self.data) < len(self._all_examples):
             share = f"{len(self.data)} of {counted(len(self._all_examples), 'example')}"
-            words += f", the {share} that have answer {self.answer}"
+            words += f", the {share} that have an answer{f' {self.answer}' * (self.answer != -1)}"
         return words
 
     # --- answers ----------------------------------------------------------------------------------
