@@ -83,7 +83,7 @@ class ClockPizza(Probe):
     triples: int = setting(1024, "random triples of two operands and a class", low=2)
     permutations: int = setting(499, "samples of the null and of the interval", low=1)
     symmetric: float = setting(0.9, "symmetricity of a pizza, at least", low=0, high=1)
-    asymmetric: float = setting(0.6, "symmetricity of a clock, at most", low=-1, high=1)
+    asymmetric: float = setting(0.6, "symmetricity of a clock, in size, at most", low=0, high=1)
     irrelevant: float = setting(0.6, "distance irrelevance of a clock, at least", low=0)
     relevant: float = setting(0.4, "distance irrelevance of a pizza, at most", low=0)
     effect: float = setting(0.025, "effect of the distance below which it is irrelevant", low=0)
@@ -195,7 +195,10 @@ class ClockPizza(Probe):
                 {f"published {name}": values[0] for name, values in PUBLISHED.items()},
                 interval=interval,
                 bands={
-                    f"clock ≤ {self.asymmetric:g}": (min(0.0, mean), self.asymmetric),
+                    f"clock ≤ {self.asymmetric:g}": (
+                        -self.asymmetric * (mean < 0),
+                        self.asymmetric,
+                    ),
                     f"pizza ≥ {self.symmetric:g}": (self.symmetric, 1.0),
                 },
                 x_range=(min(-0.02, 1.1 * mean), 1.05),
@@ -281,7 +284,7 @@ class ClockPizza(Probe):
         """
         none = effect < self.effect
         pizza = [symmetricity >= self.symmetric, irrelevance <= self.relevant and not none]
-        clock = [symmetricity <= self.asymmetric, irrelevance >= self.irrelevant or none]
+        clock = [abs(symmetricity) <= self.asymmetric, irrelevance >= self.irrelevant or none]
         if all(pizza) or all(clock):
             return "pizza" if all(pizza) else "clock"
         return "both" if any(pizza) and any(clock) else "neither"
@@ -305,7 +308,7 @@ class ClockPizza(Probe):
         ends = (self.mechanism(end, irrelevance, effect) for end in (low, high))
         # the one whose bar lies within the interval of the symmetricity
         spanned = next((end for end in ends if end in PUBLISHED), "")
-        bar = self.asymmetric if spanned == "clock" else self.symmetric
+        bar = math.copysign(self.asymmetric, value) if spanned == "clock" else self.symmetric
         learned = any(skill.beats_chance for skill in report.performance)
         shown = bool(keys) and losses.necessary and losses.sufficient
         few = why_undecidable([report.nulls[LARGEST_COSINE]], KeyRule().alpha) or ""

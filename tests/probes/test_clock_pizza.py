@@ -125,6 +125,7 @@ def test_a_measure_at_its_cut_off_counts() -> None:
     assert settings.mechanism(0.9, 0.4) == "pizza" and settings.mechanism(0.6, 0.6) == "clock"
     assert settings.mechanism(0.95, 0.9) == "both" and settings.mechanism(0.7, 0.5) == "neither"
     assert settings.mechanism(0.3, 0.1, effect=0.01) == "clock"
+    assert settings.mechanism(-1.0, 0.9) == "neither"  # opposed gradients are no clock's
 
 
 def test_a_bar_within_the_interval_is_neither_passed_nor_missed() -> None:
