@@ -50,8 +50,8 @@ def claim(id: str, statement: str, arm: str, of: str, bar: Bar, expected: float)
 CLAIMS = (
     claim(
         "a",
-        "Mod 59, trained at a constant rate, most models add by a sum of one function of both "
-        "operands.",
+        "Mod 59, trained at a constant rate, a sum of one function of both operands is enough for "
+        "the answers of most models.",
         CONSTANT,
         "sum",
         above(0.5),
@@ -59,7 +59,7 @@ CLAIMS = (
     ),
     claim(
         "b",
-        "Mod 31, trained at a falling rate, most models do not.",
+        "Mod 31, trained at a falling rate, it is not enough for most models.",
         FALLING,
         "sum",
         below(0.5),
@@ -75,7 +75,8 @@ CLAIMS = (
     ),
     ClaimTest(
         "d",
-        "The frequencies that the embedding ends with are key before held-out sums are answered.",
+        "In most models the frequencies that the embedding ends with are key before held-out sums "
+        "are answered.",
         "ours",
         f"share of the models at {SOLVED} held out whose embedding has all its final key "
         "frequencies, for good, at no later step than that accuracy, mod 59 at a constant rate,",

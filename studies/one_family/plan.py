@@ -66,14 +66,16 @@ STUDY = Study(
     claims=CLAIMS,
     sentences=(
         Sentence(
-            "mod 59, at a constant rate, a sum of one function of both operands is enough for most",
+            "mod 59, at a constant rate, g(x) + g(y) is enough for the answers of most models",
             ("a",),
             "mod 59",
         ),
         Sentence("mod 31, at a falling rate, it is not", ("b",), "mod 31, 800 steps"),
-        Sentence("most use nothing but the sum", ("c",), "mod 59"),
+        Sentence("most models use nothing but that sum", ("c",), "mod 59"),
         Sentence(
-            "most have their final frequencies before they answer held-out sums", ("d",), "mod 59"
+            "most models have their final frequencies before they answer held-out sums",
+            ("d",),
+            "mod 59",
         ),
     ),
     costs={"laptop": 0.4, "overnight": 1.6},
