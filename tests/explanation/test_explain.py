@@ -134,7 +134,7 @@ def test_controls_are_refused_also_when_forced() -> None:
     assert explain(lookup, family="frequencies")[0].standing == "refused"
     assert audit(lookup, forced(lookup, ["1", "2", "3"])).standing in ("wrong", "incomplete")
     untrained = explain(addition().untrained(0))[0]
-    assert untrained.standing == "refused" and "chance" in untrained.reason
+    assert untrained.standing == "refused" and "without its input" in untrained.reason
     assert untrained.scope.drawn == untrained.n == 481  # half of 31 * 31, and not all inputs
 
 
