@@ -14,6 +14,7 @@ from mechint.probe.results import Effect
 from mechint.probes.spectra import (
     HALF,
     LARGEST_COSINE,
+    NAMED_SHARE,
     PERMUTED_CLASSES,
     SAME_ENERGIES,
     Spectrum,
@@ -38,7 +39,8 @@ def add_logits_finding(
     report.metric(name, found.observed, null=null)
     keys = [label for label in keys if label in found.named_keys]
     others = named(found.unnamed_keys)
-    some, which = "at least " * bool(others) + in_words(len(keys), noun), named(keys)
+    small = named([key for key in found.keys if key not in keys])
+    some, which = "at least " * bool(others or small) + in_words(len(keys), noun), named(keys)
     fails_on_unseen = found.unseen is not None and found.observed > null.mean and not keys
     where = f" on {found.unseen.where}" if fails_on_unseen and found.unseen else ""
     shown = found.unseen if fails_on_unseen and found.unseen else found
@@ -54,6 +56,7 @@ def add_logits_finding(
                     None,
                     (
                         say_order(value_tokens(report.subject)),
+                        f"key with under {NAMED_SHARE:.0%} of it: {small}" * bool(small),
                         f"unclear whether {others}, too" * bool(others),
                     ),
                 )

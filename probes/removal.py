@@ -9,6 +9,7 @@ Cost: one forward over the data per removal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -287,7 +288,9 @@ class Removals:
             needed = []  # what is needed is more than these
         report.metric("embedding.needed", needed)
         together, name = needed or key, "embedding.removal_named"
-        most = max(least, ALSO * on_sample.rise(together))
+        # a loss far above that of equal logits has no more to say
+        full = min(on_sample.rise(together), math.log(self.harmonics.group.order))
+        most = max(least, ALSO * full)
         report.metric("embedding.also_needed", {k: r for k, r in other_rises.items() if r > most})
         report.metric(name, self.rise(together), unit="nats")
         rows, rest = self.harmonics.rows(together), self.harmonics.rows(others)
@@ -321,6 +324,7 @@ def add_finding(
     asked = len(keys) if together else 1
     most = sorted(metrics["embedding.also_needed"].items(), key=lambda also: -also[1])[:4]
     also = ", ".join(f"{k} ({rise:.3g} nats)" for k, rise in most)
+    leads = bool(most) and most[0][1] < metrics[name]
     stay, rest = metrics["embedding.removal_stay"], metrics["embedding.removal_unnamed"]
     caveats = (
         say_order(value_tokens(report.subject)),
@@ -333,7 +337,7 @@ def add_finding(
         return
     report.finding(
         Claim(
-            f"The model needs {these}{' together' * together or ' most' * bool(also)}: "
+            f"The model needs {these}{' together' * together or ' most' * leads}: "
             f"{named(keys, 6)}.",
             no=first_of(
                 (

@@ -111,10 +111,11 @@ class Spectrum:
 
     @property
     def unnamed_keys(self) -> list[Label]:
-        """The components above their level that would be named, of which the null does not tell
-        whether they are key.
+        """The components above their level, or above all permuted samples, that would be named, of
+        which it is not told whether they are key.
         """
-        above = self.values > np.maximum(self.levels, math.sqrt(NAMED_SHARE * self.explained))
+        least = np.minimum(self.levels, self.null.max())
+        above = self.values > np.maximum(least, math.sqrt(NAMED_SHARE * self.explained))
         return [k for k, a in zip(self.labels, above, strict=True) if a and k not in self.keys]
 
     @property

@@ -262,7 +262,8 @@ class Account(Shown):
                 said = [
                     verdict_with_program("", [a for a in of_answer if a in eligible])
                     or (
-                        f"{says(of_answer[0]).capitalize()}: {of_answer[0]['short']}."
+                        f"{says(of_answer[0]).capitalize()}: "
+                        f"{of_answer[0]['short'] or of_answer[0]['name']}."
                         if says(of_answer[0]) == "RUNS IN PART"
                         else f"No program of {of_answer[0]['scope']['answers']} stands."
                         if any(a["family"] != "none" for a in of_answer)

@@ -31,6 +31,8 @@ MAX_POSITIONS = 64
 """Positions up to which every one has a rule of its own."""
 MIN_MASS = 0.08
 """Mean attention from which a position is among those that a head reads by its own weights."""
+ALIKE = 0.1
+"""Log-attention by which no two tokens differ that are attended to alike."""
 NOTHING = -1
 """The value of a token variable whose rule finds no key."""
 
@@ -419,8 +421,9 @@ def weighted_tokens(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Ru
         0, inputs.tokens[shown], torch.ones(int(shown.sum()))
     )
     weights = total / number.clamp(min=1)
-    python = f"Counter({inputs.operands_python})"
-    return Rule("all tokens, weighted by token", python, inputs.visible, "bag", weights=weights)
+    python, spread = f"Counter({inputs.operands_python})", weights[number > 0]
+    name = "weighted by token" if spread.max() - spread.min() > ALIKE else "all alike"
+    return Rule(f"all tokens, {name}", python, inputs.visible, "bag", weights=weights)
 
 
 def last_of_set(inputs: Inputs, pattern: Float[Tensor, "example pos"]) -> Rule:

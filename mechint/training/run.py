@@ -165,7 +165,7 @@ class Run:
         if self.path is not None:
             from mechint.checkpoints import load_checkpoint
 
-            return load_checkpoint(self.path).subject(**options)
+            return load_checkpoint(self.path, self.spec.task).subject(**options)
         from mechint.models import build
         from mechint.subject import Subject
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 KIND = {"mlp": "MLP", "attention": "attention layer"}
 """Kind of a site → what it is called."""
+LOST = 0.1
+"""Share of the answers that a model loses, at least, without what a verdict says that it needs."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,8 @@ class Ablation(Probe):
     def _say(self, report: Report, metric: str, caveat: str, doubt: str, outputs: int) -> None:
         metrics = report.metrics
         top, needed = metrics["component"], metrics["needed"]
+        if report.subject.model_description.n_heads == 1:  # then a head is its attention layer
+            needed = [one for one in needed if f"{one.split('H')[0]} attention" not in needed]
         fall, rise = -metrics["accuracy_change"], metrics["loss_change"]
         unit = metrics["harm_in"]
         in_nats, own = unit == "nats", report.subject.known_task.own_choices
@@ -242,7 +246,8 @@ class Ablation(Probe):
                 f"Without {top} {lost}.",
                 no=f"No single ablation breaks {'its first choice' if own else 'the answer'}.",
                 unclear="An ablation that breaks the answer cannot be told.",
-                lead=f"{'Its first choices need' if own else 'It needs'} "
+                lead=fall < LOST  # most answers stay: then the loss is what is told
+                or f"{'Its first choices need' if own else 'It needs'} "
                 f"{named(needed, 3) if needed[3:] else listed(needed)}.",
                 doubt=doubt,
                 caveat="; ".join(filter(None, (caveat, like))),

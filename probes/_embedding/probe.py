@@ -156,9 +156,8 @@ class Embedding(Probe):
         some = in_words(dimensions, "dimension")
         report.finding(
             Claim(
-                f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}'s variance."
-                if whose == "embedding"
-                else f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the {whose}.",
+                f"{some.capitalize()} hold{'s' * (dimensions == 1)} 90% of the variance of "
+                f"the {whose} over {len(rows)} tokens.",
                 no=f"The rank of the {whose} is not below {FEWER:.0%} of that of Gaussian rows.",
                 unclear=f"Whether the {whose} has a low rank is unclear.",
                 at_chance=True,

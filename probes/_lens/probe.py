@@ -233,7 +233,7 @@ class Lens(Probe):
             np.average([skill.chance for skill in outputs], weights=[o.n for o in outputs])
         )
         own = subject.task is not None and subject.task.own_choices
-        read = "its first choices" if own else "answers"
+        read = "its first choices" if own else "its right answers"
         n = len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
         p_value = min(1.0, *(skill.p_value * skill.questions for skill in outputs))
         rival = "the best constant answer" if subject.margins is None else "a coin"
@@ -243,6 +243,7 @@ class Lens(Probe):
         enough = min(chance + ENOUGH * (final - chance), final)
         both = {name: float((values & end).mean()) for name, values in right.items()}
         ready = next(name for name, value in both.items() if value >= enough)
+        both = {name: value / max(final, 1e-12) for name, value in both.items()}
         before = [*both.values()][: [*both].index(ready)]
         less = f", {percent(max(before))} before" if before else ""
         report.metric("lens.final_accuracy", final, null=null)

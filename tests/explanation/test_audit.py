@@ -85,7 +85,8 @@ def test_few_inputs_are_untested_and_a_model_at_chance_is_refused() -> None:
     assert audit_on(bench_of(judged=MIN_INPUTS), explanation_of(READS)).tests
     idle = bench_of(lambda own, edits: torch.zeros_like(own["sum"]))
     refused = audit_on(idle, explanation_of(READS))
-    assert (refused.standing, refused.tests) == ("refused", ()) and "without its input" in refused.reason
+    assert (refused.standing, refused.tests) == ("refused", ())
+    assert "without its input" in refused.reason
     object.__setattr__(idle, "whole", True)  # what is counted whole needs no chance
     assert audit_on(idle, explanation_of(READS)).standing != "refused"
     one = bench_of(lambda own, edits: torch.zeros_like(own["sum"]))
