@@ -197,5 +197,6 @@ def audits_text(audits: Sequence[Audit | Mapping[str, Any]], title: str, width: 
     edits = "; what sources bring is exchanged with later heads held" * (
         best["family"] == "induced"
     )
-    add(f"judged on {'all ' * (drawn is None)}{told}{edits}; words: mechint help WORD")
+    judged = f"judged on {'all ' * (drawn is None)}{told}{edits}; " * bool(best["tests"])
+    add(f"{judged}words: mechint help WORD")
     return out
