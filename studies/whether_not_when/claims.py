@@ -138,7 +138,7 @@ CLAIMS = (
     replace(
         whether("d3", "The same at a constant rate, 32 wide.", "torch", (32,), below(0.2)),
         samples=steady("torch", ever),
-        cost="0.5 core-hours: 48 runs",
+        cost="up to 1.9 core-hours: 48 runs",
         statistic="share of runs ever at 0.9, mixture minus alone, 20,000 steps,",
     ),
 )
