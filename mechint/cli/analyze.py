@@ -100,7 +100,7 @@ def open_and_probe(path: Path, given: Mapping[str, Any]) -> tuple[Opening, Accou
             subject, named, settings, seed=given["seed"], warnings=warnings, on_probe=update
         )
     if not named:
-        more = next_commands(opening, bool(account.audits))
+        more = next_commands(opening, account)
         account = dataclasses.replace(account, next=tuple(more))
     # a quick probe that does not apply is no error of one who did not name it
     problems = [
@@ -121,22 +121,25 @@ def print_account(
     print_json(brief(account, verify=called) if given["brief"] else {**whole, "verify": called})
 
 
-def next_commands(opening: Opening, explained: bool) -> list[str]:
+def next_commands(opening: Opening, account: Account) -> list[str]:
     """Commands that tell more about a model whose quick probes were run, and programs of it audited
     or not.
     """
     place, opened, subject = shlex.quote(str(opening.path)), opening.checkpoint, opening.subject
     served = any(EXPLANATIONS[name]().applies(subject) for name in EXPLANATIONS)
-    further = ("ablation", "circuits")
+    further = ("ablation", "circuits", "subspace")
     able = [name for name in further if PROBES[name].from_dict({}).applicable(subject) is None]
     commands = [opening.command(places=f"{place} {named}") for named in opened.proposals]
+    asks = able and opened.task is not None and opening.given["data"] is None
+    if asks and not account.results:  # no quick probe applies
+        return [*commands, opening.command(f"--probe {','.join(able)}")]
     if opening.given["out"] is None:
         commands.append(opening.command("--out report.html"))
-    if served and opened.task and opened.task.own_program is not None and not explained:
+    if served and opened.task and opened.task.own_program is not None and not account.audits:
         commands.append(opening.command(verb="explain"))
     elif len(opened.series) > 1:
         commands.append(f"mechint table {place} --over-steps")
-    elif able and opened.task is not None and opening.given["data"] is None:
+    elif asks:
         commands.append(opening.command(f"--probe {','.join(able)}"))
     return commands
 
