@@ -87,7 +87,7 @@ class Checkpoint(FileFacts):
         """
         said = [
             f"{file} is another file now than when this model was trained with it, so that its "
-            "numbers are of other data or of another task"
+            "numbers may be of other data or of another task"
             for file in changed_files(self.path.parent)
         ]
         if self.task is None:

@@ -72,6 +72,8 @@ def together(tests: Sequence[Test]) -> Test:
     if len(names) < 2:
         return worst
     listed = ", ".join("both" if " and " in name else name for name in names)
+    if worst.standing != "stands":  # the number is of the worst alone
+        listed = f"{worst.target} (worst of {len(names)})"
     target = re.compile(rf"(?<!\w){re.escape(worst.target)}(?!\w)", re.IGNORECASE)
     said = target.sub(lambda _: listed, worst.headline, count=1)
     claims = tuple(dict.fromkeys(claim for one in tests for claim in one.of))

@@ -410,7 +410,7 @@ def in_layout(name: str) -> str:
         return "on a grid of the value mod {} and mod {}".format(*name[5:].split("×"))
     if name.startswith("mod "):
         return f"by the value {name}"
-    return {"cyclic": "on circles", "line": "along a line"}.get(name, "in order")
+    return {"cyclic": "on circles", "line": "along a line"}.get(name, "by the distance of values")
 
 
 # --- the figure -----------------------------------------------------------------------------------

@@ -353,7 +353,8 @@ class _Group(Family):
         more += f", inputs without {named(without)}" if without else ""
         more += f", {AMPLITUDE}" if DIFFERENCE in end.variables else ""
         nouns = plural(self.noun, 2)
-        these = f"{nouns} {named(keys)}" if others else f"all {len(keys)} {nouns}"
+        every = len(keys) == len(setting.names())
+        these = f"all {len(keys)} {nouns}" if every else f"{nouns} {named(keys)}"
         words = self.words.format(setting.words)
         more += ", of operands that are not 0" if setting.partly else ""
         return Explanation(
