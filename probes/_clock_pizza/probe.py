@@ -176,7 +176,11 @@ class ClockPizza(Probe):
         )
         examples = np.array(axes[0])[x] * width + np.array(axes[1])[y]
         classes = np.indices((n, len(x)))[0] if every else draw.integers(n, size=(1, len(x)))
-        raw, centered = gradient_cosines(subject, examples, classes, cycle.columns(subject))
+        turn, tokens, order = None, axis_tokens(subject), spectra.value_tokens(subject)
+        shared = tokens is not None and not set(tokens[0]).isdisjoint(tokens[1])
+        if order is not None and shared and sum_sign(subject, cycle, axes) == -1:
+            turn = reflection(embedding_rows(subject, order))
+        raw, centered = gradient_cosines(subject, examples, classes, cycle.columns(subject), turn)
         interval = None
         if not every:
             draw = rng("clock-pizza interval", seed)
@@ -461,12 +465,14 @@ def gradient_cosines(
     examples: Int[np.ndarray, " row"],
     chosen: Int[np.ndarray, "k row"],
     columns: list[int],
+    turn: Float[Tensor, "d_embed d_embed"] | None = None,
 ) -> tuple[Float[np.ndarray, " triple"], Float[np.ndarray, " triple"]]:
     """Cosines of the gradients, at the embeddings of the two operands, of the logit of each class
     `chosen[:, i]` on example `examples[i]`; and of that logit less the mean of all classes'.
 
-    columns: those of the classes' logits. The gradient is taken at ``hook_embed``: of the token's
-    embedding alone, not of its position's.
+    columns: of the classes; turn: `reflection` of a difference, which is a sum of x and -y: the
+    second gradient is then that at the embedding of -y. Gradients are taken at ``hook_embed``: of
+    the token's embedding alone, not of its position's.
     """
     positions = operand_positions(subject)
     assert positions is not None
@@ -493,10 +499,23 @@ def gradient_cosines(
         each = torch.stack(own)
         for cosines, gradient in zip(found, (each, each - mean), strict=True):
             first, second = (gradient[:, :, position].double() for position in positions)
+            if turn is not None:  # twice turned is what the embeddings span
+                first, second = first @ (turn @ turn).T, second @ turn.T
             norms = (first.norm(dim=-1) * second.norm(dim=-1)).clamp_min(1e-30)
             cosines.append(((first * second).sum(-1) / norms).cpu().numpy())
     raw, centered = (np.concatenate(parts, 1).ravel() for parts in found)
     return raw, centered
+
+
+def reflection(rows: Float[Tensor, "n d_embed"]) -> Float[Tensor, "d_embed d_embed"]:
+    """The linear map of the embedding of each element, row i that of the exponent i, to that of its
+    inverse, by least squares.
+
+    >>> circle = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
+    >>> reflection(circle).round().tolist()
+    [[1.0, 0.0], [0.0, -1.0]]
+    """
+    return torch.linalg.pinv(rows) @ rows.roll(-1, 0).flip(0)
 
 
 def by_distance(

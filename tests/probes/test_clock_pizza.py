@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
+import mechint
 from mechint import planted, probe
 from mechint.planted import library
 from mechint.registry import TASKS
@@ -172,6 +174,32 @@ def test_the_verb_is_that_of_the_task(operation: str, verb: str) -> None:
     task = TASKS["modular-arithmetic"](p=13, operation=operation, zero=verb != "computes")
     (finding,) = probe.run("clock-pizza", planted.lookup_table(task).subject).findings
     assert f" {verb} " in finding.headline
+
+
+class Reads(nn.Module):
+    """A network that reads E[x] + E[y], or E[x] + E[-y], which a linear map makes of E[y]."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.out = nn.Embedding(8, 16), nn.Linear(16, 7)
+        rows = self.embed.weight[:7].detach()
+        inverse = torch.linalg.pinv(rows) @ rows[[0, 6, 5, 4, 3, 2, 1]]
+        self.turn = torch.eye(16) if operation == "add" else inverse
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x, y, *_ = self.embed(tokens).unbind(1)
+        return self.out((x + y @ self.turn).relu())
+
+
+def test_gradients_of_a_difference_are_compared_at_the_inverse() -> None:
+    task, found = TASKS["modular-arithmetic"], []
+    for operation in ("add", "subtract"):
+        weights = {"W_E": "embed.weight"}
+        model = mechint.wrap(Reads(operation), {"hook_embed": "embed"}, weights=weights)
+        result = probe.run("clock-pizza", Subject(model, task(p=7, operation=operation)))
+        found.append(result.metrics["gradient_symmetricity.centered"])
+    assert found == pytest.approx([1.0, 1.0], abs=1e-5)
 
 
 def test_necessary_is_not_sufficient() -> None:

@@ -140,7 +140,8 @@ def faithfulness(sources: Sources, program: SourceProgram, seed: int) -> Test:
     measured = Measured(kept.hits, kept.n, null.hits, null.n, kept.chance)
     own = program.inputs.own(sources.tokens, sources.at)
     varies = program.rest != (EMBEDDING,) or len(own.unique()) > 1
-    target = f"the output of {', '.join(used)}, all others of another input"
+    held = dict.fromkeys([*used, *(one for one in sources.names if one not in program.rest)])
+    target = f"the output of {', '.join(held)}, all others of another input"
     return share(
         "faithfulness",
         target,
