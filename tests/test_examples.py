@@ -273,7 +273,7 @@ def test_one_prompt_and_six_pairs_give_numbers(run: Run) -> None:
     left = run("prompts_of_your_own")
     assert left["one"].accuracy() == {"next token": 1.0}
     finding = left["patched"].findings[0]
-    assert finding.verdict == "unclear" and "too few" in finding.reason
+    assert finding.verdict == "unclear" and "2 pairs" in finding.reason
     assert max(left["patched"].tables["components"].columns["recovered"]) > 0.5
     lens = left["account"].results["lens"].findings[0]
     assert lens.verdict == "unclear"  # 6 of 6 pairs, by chance 1 in 64
