@@ -228,7 +228,8 @@ class Linear(Probe):
             known = {  # not what the answer that is read cannot depend on
                 name: variable
                 for name, variable in known.items()
-                if None in (here, variable.answers)
+                if here is None
+                or variable.answers is None
                 or here % subject.known_task.n_answers in variable.answers
             } or known
             answers = [variable for variable in known.values() if _is_answer(subject, variable)]

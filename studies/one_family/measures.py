@@ -29,7 +29,8 @@ def measure(run: Run, labels: Mapping[str, Any]) -> dict[str, Any]:
     """Accuracy held out, what the sum keeps, and the steps at which held-out accuracy is SOLVED and
     at which the embedding's final frequencies are key for good.
     """
-    subject = run.subject(data=run.spec.task.examples())
+    task: Any = run.spec.task
+    subject = run.subject(data=task.examples())
     curve = [(int(row["step"]), float(row["test.accuracy"])) for row in run.metrics]
     solved = next((float(step) for step, at in curve if at >= SOLVED), math.inf)
     found = {"accuracy": curve[-1][1], "solved_at": solved, **sum_alone(subject, labels["seed"])}
