@@ -258,7 +258,7 @@ class Account(Shown):
         scope, caveat = self.scope, self.caveat
         if verdict not in ("", self.verdict, NOTHING):
             scope = scope.within([from_jsonable(Scope, eligible[0]["scope"])])
-            caveat = caveat if lead else ""  # that of a finding which is not the verdict
+            caveat = "" if lead is None else caveat  # that of a finding which is not the verdict
             if lead is None and len(answers) > 1:  # no program speaks for the other answers
                 said = [
                     verdict_with_program("", [a for a in of_answer if a in eligible])

@@ -9,7 +9,7 @@ from mechint.studies.rows import Rows
 
 
 def draw(rows: Rows) -> dict[str, Figure]:
-    """What the sum keeps, alone and with the rest of another pair, a point a model."""
+    """Draw what the sum keeps, alone and with the rest of another pair, a point a model."""
     kept = Rows([row for row in rows if solved(row)])
     title = "Clock and pizza: what a sum of one function of both operands keeps"
     if not kept:

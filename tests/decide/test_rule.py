@@ -71,7 +71,8 @@ def test_nothing_is_decided_of_a_model_at_chance() -> None:
     perfect = Evidence.share(100, 100)
     for chance in (Skill(0.2, 0.2, 1000), Skill(0.21, 0.2, 100), Skill(1.0, 0.5, 5)):
         found = decide(perfect, bound=Bound(0.1), chance=chance)
-        assert found.verdict == "unclear" and found.reason
+        said = any(why in found.reason for why in ("without its input", "too few"))
+        assert found.verdict == "unclear" and said
     assert "too few" in decide(perfect, bound=Bound(0.1), chance=Skill(1.0, 0.5, 5)).reason
     assert decide(perfect, bound=Bound(0.1), chance=SKILLED)
 
